@@ -1,0 +1,39 @@
+"""Axis letters, dtype aliases and the one place where arrays are checked and made read-only.
+
+T tokens · K top-k · W windows (or steps) · L MoE layers · E logical experts · P physical slots · R ranks ·
+S slots per rank · N nodes (NVLink domains) · G expert groups · C candidate plans.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from easybalance_sim.errors import EbsimError
+
+IntArray = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+Int16Array = npt.NDArray[np.int16]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+AnyArray = npt.NDArray[Any]
+
+
+def frozen(values: Any, dtype: npt.DTypeLike | None = None) -> AnyArray:
+    """A C-contiguous read-only array; copies only when the input is writable or has another layout."""
+    array: AnyArray = np.ascontiguousarray(values, dtype=dtype)
+    if array.flags.writeable:
+        array = array.copy() if array is values or array.base is not None else array
+        array.flags.writeable = False
+    return array
+
+
+def require_shape(name: str, array: AnyArray, shape: tuple[int | None, ...]) -> None:
+    """Raise `EbsimError` unless `array` has `shape`; None stands for any length."""
+    fits = array.ndim == len(shape) and all(w is None or w == g for w, g in zip(shape, array.shape, strict=True))
+    if not fits:
+        wanted = "×".join("any" if n is None else str(n) for n in shape)
+        got = "×".join(str(n) for n in array.shape)
+        raise EbsimError(f"array has shape {got}, expected {wanted}", where=name)

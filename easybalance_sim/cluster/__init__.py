@@ -1,0 +1,1 @@
+"""What we plan for: the cluster, the model's shape, the hardware."""

@@ -1,0 +1,123 @@
+"""The EP group: ranks, NVLink domains, slots, speeds; from flags or from a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from easybalance_sim.arrays import FloatArray, IntArray, frozen
+from easybalance_sim.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Topology:
+    """One expert-parallel group.
+
+    node_of_rank: [R] NVLink domain of each rank, 0-based · slots_per_rank: [R] expert slots a rank may hold per layer ·
+    speed: [R] relative speed (1.0 = nominal; expert time is divided by it) · profile: hardware profile name or path ·
+    hbm_bytes: memory per GPU, 0 = the profile's.
+    """
+
+    node_of_rank: IntArray
+    slots_per_rank: IntArray
+    speed: FloatArray
+    profile: str = "h200"
+    hbm_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("node_of_rank", np.int64), ("slots_per_rank", np.int64), ("speed", np.float64)):
+            object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+        if not self.ranks or len(self.slots_per_rank) != self.ranks or len(self.speed) != self.ranks:
+            raise UsageError("ranks, slots per rank and speeds must have one entry per rank, at least one", where="cluster")
+        if self.slots_per_rank.min() < 1 or self.speed.min() <= 0:
+            raise UsageError("slots per rank must be ≥ 1 and speeds > 0", where="cluster")
+
+    @property
+    def ranks(self) -> int:
+        """R."""
+        return len(self.node_of_rank)
+
+    @cached_property
+    def nodes(self) -> int:
+        """N, the number of NVLink domains."""
+        return int(self.node_of_rank.max()) + 1
+
+    @property
+    def slots(self) -> int:
+        """P, the slots of one layer over all ranks."""
+        return int(self.slots_per_rank.sum())
+
+    def require_room_for(self, experts: int) -> None:
+        """Raise `UsageError` unless every expert finds a slot and no rank has more slots than there are experts."""
+        if self.slots < experts:
+            raise UsageError(
+                f"{self.slots} slots cannot hold {experts} experts",
+                where="cluster",
+                fix=f"give at least {-(-experts // self.ranks)} slots per rank",
+            )
+        if int(self.slots_per_rank.max()) > experts:
+            raise UsageError(
+                f"a rank with {int(self.slots_per_rank.max())} slots would hold an expert twice ({experts} experts)",
+                where="cluster",
+                fix=f"give at most {experts} slots per rank",
+            )
+
+
+def uniform(ranks: int, ranks_per_node: int, slots_per_rank: int, profile: str = "h200") -> Topology:
+    """R equal ranks, consecutive ranks share an NVLink domain; the last domain may be smaller."""
+    if ranks < 1 or ranks_per_node < 1 or slots_per_rank < 1:
+        raise UsageError("ranks, ranks per node and slots per rank must be ≥ 1", where="cluster")
+    return Topology(
+        node_of_rank=np.arange(ranks) // ranks_per_node,
+        slots_per_rank=np.full(ranks, slots_per_rank),
+        speed=np.ones(ranks),
+        profile=profile,
+    )
+
+
+class _ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
+    ranks: int
+    ranks_per_node: int
+    slots_per_rank: int | list[int]
+    profile: str = "h200"
+    speed: float | list[float] = 1.0
+    hbm_gib: float = 0.0
+    node_of_rank: list[int] | None = None
+
+
+def load_cluster(path: Path) -> Topology:
+    """Read a cluster TOML: `ranks`, `ranks_per_node`, `slots_per_rank` (number or one per rank), and optionally
+    `profile`, `speed`, `hbm_gib`, `node_of_rank`.
+
+    Raises `UsageError` with the file and the field.
+    """
+    try:
+        spec = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _ClusterFile)
+    except OSError as error:
+        raise UsageError(f"cannot read: {error.strerror}", where=str(path), fix="check --cluster") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"not a cluster file: {error}", where=str(path), fix="see scenarios/ for one") from error
+    if spec.ranks < 1 or spec.ranks_per_node < 1:
+        raise UsageError("ranks and ranks_per_node must be ≥ 1", where=str(path))
+    nodes = np.arange(spec.ranks) // spec.ranks_per_node if spec.node_of_rank is None else np.array(spec.node_of_rank)
+    if len(nodes) == 0 or nodes.min() < 0 or len(np.unique(nodes)) != nodes.max() + 1:
+        raise UsageError("node_of_rank must use 0..N-1 without gaps", where=str(path))
+    return Topology(
+        node_of_rank=nodes,
+        slots_per_rank=_per_rank(spec.slots_per_rank, spec.ranks, "slots_per_rank", path),
+        speed=_per_rank(spec.speed, spec.ranks, "speed", path),
+        profile=spec.profile,
+        hbm_bytes=int(spec.hbm_gib * 2**30),
+    )
+
+
+def _per_rank(value: float | list[int] | list[float], ranks: int, field: str, path: Path) -> FloatArray:
+    values = np.full(ranks, value) if not isinstance(value, list) else np.array(value)
+    if len(values) != ranks:
+        raise UsageError(f"{field} has {len(values)} entries for {ranks} ranks", where=str(path))
+    return values

@@ -1,0 +1,41 @@
+"""The one error tree. A message says what is wrong, where, and what would fix it."""
+
+from __future__ import annotations
+
+
+class EbsimError(Exception):
+    """Anything `ebsim` refuses with one clear line.
+
+    `exit_code` is what the command line ends with: 2 for usage or bad input.
+    """
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        self.what, self.where, self.fix = what, where, fix
+        super().__init__(self._line())
+
+    def _line(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        hint = f" — {self.fix}" if self.fix else ""
+        return f"{place}{self.what}{hint}"
+
+
+class UsageError(EbsimError):
+    """Flags or settings that do not fit together."""
+
+
+class TraceError(EbsimError):
+    """A trace file that cannot be used as it is."""
+
+
+class PlanError(EbsimError):
+    """A placement or plan file that breaks an invariant."""
+
+
+class ProfileError(EbsimError):
+    """A hardware profile, model shape or cost table that cannot be used."""
+
+
+class CriteriaError(EbsimError):
+    """Gate criteria or a report that cannot be judged."""

@@ -1,0 +1,54 @@
+"""Files are written whole or not at all: temporary file beside the target, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from easybalance_sim.errors import UsageError
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the folder of `path`; on success it is synced and renamed over `path`.
+
+    On any exception, the interrupt included, the temporary file is removed and the old file stays as it was.
+    Raises `UsageError` when the folder does not exist or cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _publish(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 `text` to `path` whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _publish(temporary: Path, path: Path) -> None:
+    if path.is_dir():
+        raise UsageError("is a folder, not a file", where=str(path), fix="name a file with -o")
+    with temporary.open("rb") as stream:
+        os.fsync(stream.fileno())
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
