@@ -1,0 +1,1 @@
+"""Load: counts per window, forecasts, hot spots, what the skew is made of."""

@@ -1,0 +1,1 @@
+"""Routing traces: schema, streaming reader, writer, checks, importers, synthesis."""

@@ -1,0 +1,155 @@
+"""Values of a routing trace and the metadata that travels with it (trace format version 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, Int32Array, IntArray
+from easybalance_sim.errors import TraceError
+
+METADATA_KEY = b"ebsim.trace"
+VERSION = 1
+PREFILL, DECODE, UNKNOWN_PHASE = 0, 1, 2
+PHASES = ("prefill", "decode", "unknown")
+NO_WORKLOAD = "(none)"
+
+
+class TraceMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """What the file metadata key `ebsim.trace` says.
+
+    layers: absolute ids of the MoE layers · experts: E · top_k: K · groups / topk_group: expert groups of
+    group-limited routing · dtype: "uint8" (E ≤ 256) or "uint16" · ids: "logical", or "physical" with the plan in
+    force named · ranks: R of the recording, 0 = unknown · hidden / intermediate / weight_dtype / matrices: the model's
+    widths where the recorder knew them (0 or "" = unknown) · origin: how the trace was made (converter settings, seeds).
+    """
+
+    kind: str
+    layers: tuple[int, ...]
+    experts: int
+    top_k: int
+    version: int = VERSION
+    model: str = "unknown"
+    model_revision: str = ""
+    groups: int = 1
+    topk_group: int = 1
+    dtype: str = "uint8"
+    engine: str = ""
+    recorder: str = ""
+    ids: str = "logical"
+    plan_in_force: str = ""
+    ranks: int = 0
+    hidden: int = 0
+    intermediate: int = 0
+    matrices: int = 3
+    weight_dtype: str = ""
+    origin: dict[str, Any] = {}
+
+    def encode(self) -> bytes:
+        """The JSON bytes stored under `METADATA_KEY` (keys sorted)."""
+        return msgspec.json.encode(self, order="sorted")
+
+
+def decode_meta(raw: bytes, where: str) -> TraceMeta:
+    """Parse the metadata JSON. Raises `TraceError` naming the file and the field; unknown fields are ignored."""
+    try:
+        meta = msgspec.json.decode(raw, type=TraceMeta)
+    except msgspec.DecodeError as error:
+        raise TraceError(f"metadata key ebsim.trace: {error}", where=where, fix="rewrite with `ebsim trace convert`") from error
+    check_meta(meta, where)
+    return meta
+
+
+def check_meta(meta: TraceMeta, where: str) -> None:
+    """Raise `TraceError` when the numbers of the metadata contradict each other."""
+    problem = ""
+    if meta.version != VERSION:
+        problem = f"trace format version {meta.version}, this ebsim reads version {VERSION}"
+    elif meta.kind not in ("tokens", "counts"):
+        problem = f"kind is {meta.kind!r}, expected 'tokens' or 'counts'"
+    elif not meta.layers or len(set(meta.layers)) != len(meta.layers):
+        problem = "layers must be distinct ids, at least one"
+    elif not 1 <= meta.experts <= 65536:
+        problem = f"experts is {meta.experts}, expected 1..65536"
+    elif not 1 <= meta.top_k <= meta.experts:
+        problem = f"top_k is {meta.top_k} with {meta.experts} experts"
+    elif meta.dtype not in ("uint8", "uint16") or (meta.dtype == "uint8" and meta.experts > 256):
+        problem = f"dtype {meta.dtype!r} cannot hold {meta.experts} experts"
+    if problem:
+        raise TraceError(f"metadata key ebsim.trace: {problem}", where=where, fix="rewrite with `ebsim trace convert`")
+
+
+def id_dtype(experts: int) -> str:
+    """The narrowest id dtype of trace format version 1 for E experts."""
+    return "uint8" if experts <= 256 else "uint16"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenBatch:
+    """Consecutive rows of a token trace, always whole steps.
+
+    step: int32[T] · request: int64[T] · position: int32[T] · phase: uint8[T] index into `PHASES` ·
+    source_rank: int16[T], -1 unknown · workload: int16[T] index into the trace's `workloads` ·
+    experts: uint8|uint16[T, L, K] logical ids, sorted by gate weight · gates: float16[T, L, K] or None ·
+    time_s: float64[T] or None · first_row: row number of the first token in the trace.
+    """
+
+    step: Int32Array
+    request: IntArray
+    position: Int32Array
+    phase: AnyArray
+    source_rank: Int16Array
+    workload: Int16Array
+    experts: AnyArray
+    gates: AnyArray | None = None
+    time_s: FloatArray | None = None
+    first_row: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """T."""
+        return len(self.step)
+
+    def select(self, rows: AnyArray) -> TokenBatch:
+        """The rows given by a boolean mask, an index array or a slice."""
+        pick = {name: getattr(self, name) for name in _COLUMNS}
+        kept = {name: None if values is None else values[rows] for name, values in pick.items()}
+        return TokenBatch(**kept, first_row=self.first_row)
+
+
+_COLUMNS = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CountTrace:
+    """A whole count trace (small by nature).
+
+    tokens: int64[W, L, E] assignments per window · window: int64[W] ids · start_s, span_s: float64[W] ·
+    phase: uint8[W] index into `PHASES` · workload: int16[W] index into `workloads` · batch_tokens: int64[W] tokens of
+    the window (assignments / K where the file does not say).
+    """
+
+    meta: TraceMeta
+    paths: tuple[str, ...]
+    tokens: IntArray
+    window: IntArray
+    start_s: FloatArray
+    span_s: FloatArray
+    phase: AnyArray
+    workload: Int16Array
+    batch_tokens: IntArray
+    workloads: tuple[str, ...] = (NO_WORKLOAD,)
+    notes: tuple[str, ...] = field(default=())
+
+
+def phase_code(name: str) -> int:
+    """Index of a phase name in `PHASES`; any other name is `UNKNOWN_PHASE`."""
+    return PHASES.index(name) if name in PHASES else UNKNOWN_PHASE
+
+
+def as_ids(values: Any, experts: int) -> AnyArray:
+    """Expert ids in the narrowest dtype of the format."""
+    return np.ascontiguousarray(values, dtype=id_dtype(experts))
