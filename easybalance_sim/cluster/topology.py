@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray, IntArray, frozen
+from easybalance_sim.arrays import AnyArray, FloatArray, IntArray, frozen
 from easybalance_sim.errors import UsageError
 
 
@@ -33,7 +33,9 @@ class Topology:
         for name, dtype in (("node_of_rank", np.int64), ("slots_per_rank", np.int64), ("speed", np.float64)):
             object.__setattr__(self, name, frozen(getattr(self, name), dtype))
         if not self.ranks or len(self.slots_per_rank) != self.ranks or len(self.speed) != self.ranks:
-            raise UsageError("ranks, slots per rank and speeds must have one entry per rank, at least one", where="cluster")
+            raise UsageError(
+                "ranks, slots per rank and speeds must have one entry per rank, at least one", where="cluster"
+            )
         if self.slots_per_rank.min() < 1 or self.speed.min() <= 0:
             raise UsageError("slots per rank must be ≥ 1 and speeds > 0", where="cluster")
 
@@ -116,7 +118,7 @@ def load_cluster(path: Path) -> Topology:
     )
 
 
-def _per_rank(value: float | list[int] | list[float], ranks: int, field: str, path: Path) -> FloatArray:
+def _per_rank(value: float | list[int] | list[float], ranks: int, field: str, path: Path) -> AnyArray:
     values = np.full(ranks, value) if not isinstance(value, list) else np.array(value)
     if len(values) != ranks:
         raise UsageError(f"{field} has {len(values)} entries for {ranks} ranks", where=str(path))

@@ -31,7 +31,9 @@ class LoadWindows:
         object.__setattr__(self, "window", frozen(self.window, np.int64))
         object.__setattr__(self, "steps", frozen(self.steps, np.int32))
         if self.tokens.ndim != 3 or len(self.window) != len(self.tokens) or len(self.steps) != len(self.tokens):
-            raise EbsimError("tokens must be [W, L, E] with one window id and step count per window", where="LoadWindows")
+            raise EbsimError(
+                "tokens must be [W, L, E] with one window id and step count per window", where="LoadWindows"
+            )
 
     def __add__(self, other: LoadWindows) -> LoadWindows:
         if self.steps_per_window != other.steps_per_window or self.tokens.shape[1:] != other.tokens.shape[1:]:

@@ -53,12 +53,12 @@ class Plan:
     @property
     def layers(self) -> int:
         """L."""
-        return self.expert_of_slot.shape[0]
+        return len(self.expert_of_slot)
 
     @property
     def slots(self) -> int:
         """P, slots per layer."""
-        return self.expert_of_slot.shape[1]
+        return int(self.expert_of_slot.shape[1])
 
     @property
     def ranks(self) -> int:

@@ -24,7 +24,7 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     layers: absolute ids of the MoE layers · experts: E · top_k: K · groups / topk_group: expert groups of
     group-limited routing · dtype: "uint8" (E ≤ 256) or "uint16" · ids: "logical", or "physical" with the plan in
     force named · ranks: R of the recording, 0 = unknown · hidden / intermediate / weight_dtype / matrices: the model's
-    widths where the recorder knew them (0 or "" = unknown) · origin: how the trace was made (converter settings, seeds).
+    widths where the recorder knew them (0 or "" = unknown) · origin: how the trace was made (settings, seeds).
     """
 
     kind: str
@@ -58,7 +58,9 @@ def decode_meta(raw: bytes, where: str) -> TraceMeta:
     try:
         meta = msgspec.json.decode(raw, type=TraceMeta)
     except msgspec.DecodeError as error:
-        raise TraceError(f"metadata key ebsim.trace: {error}", where=where, fix="rewrite with `ebsim trace convert`") from error
+        raise TraceError(
+            f"metadata key ebsim.trace: {error}", where=where, fix="rewrite with `ebsim trace convert`"
+        ) from error
     check_meta(meta, where)
     return meta
 
@@ -115,8 +117,8 @@ class TokenBatch:
 
     def select(self, rows: AnyArray) -> TokenBatch:
         """The rows given by a boolean mask, an index array or a slice."""
-        pick = {name: getattr(self, name) for name in _COLUMNS}
-        kept = {name: None if values is None else values[rows] for name, values in pick.items()}
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        kept: dict[str, Any] = {name: None if c is None else c[rows] for name, c in columns.items()}
         return TokenBatch(**kept, first_row=self.first_row)
 
 
