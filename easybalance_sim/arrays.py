@@ -25,7 +25,7 @@ def frozen(values: Any, dtype: npt.DTypeLike | None = None) -> AnyArray:
     """A C-contiguous read-only array; copies only when the input is writable or has another layout."""
     array: AnyArray = np.ascontiguousarray(values, dtype=dtype)
     if array.flags.writeable:
-        array = array.copy() if array is values or array.base is not None else array
+        array = array.copy() if np.may_share_memory(array, values) else array
         array.flags.writeable = False
     return array
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, Int32Array, IntArray
+from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, Int32Array, IntArray, frozen
 from easybalance_sim.errors import TraceError
 
 METADATA_KEY = b"ebsim.trace"

@@ -1,0 +1,83 @@
+"""Reads count traces: one row per (window, layer) with a list of E counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from easybalance_sim.arrays import AnyArray, frozen
+from easybalance_sim.errors import TraceError
+from easybalance_sim.trace import layouts
+from easybalance_sim.trace.files import open_parquet
+from easybalance_sim.trace.schema import NO_WORKLOAD, CountTrace, TraceMeta, phase_code
+
+
+def read_count_trace(paths: Sequence[Path], meta: TraceMeta) -> CountTrace:
+    """All windows of the files, in order; a second file's windows follow the first's.
+
+    Raises `TraceError` naming file, column, row and layer.
+    """
+    workloads: dict[str, int] = {NO_WORKLOAD: 0}
+    parts = [_read(path, meta, workloads) for path in paths]
+    joined: dict[str, Any] = {name: frozen(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+    joined["window"] = frozen(np.arange(len(joined["tokens"])))
+    return CountTrace(meta=meta, paths=tuple(str(path) for path in paths), workloads=tuple(workloads), **joined)
+
+
+def _read(path: Path, meta: TraceMeta, workloads: dict[str, int]) -> dict[str, AnyArray]:
+    where, layers = str(path), len(meta.layers)
+    table = open_parquet(path).read()
+    for name in ("layer", "counts"):
+        if name not in table.schema.names:
+            raise TraceError(f"column {name} is missing", where=where, fix=layouts.CONVERT_HINT)
+    if table.num_rows == 0:
+        raise TraceError("file has no rows", where=where, fix="record it again")
+    layouts.require_layer_order(np.asarray(table.column("layer")), meta, where, 0)
+    counts = _counts(table.column("counts").combine_chunks(), meta, where)
+    tokens = counts.reshape(-1, layers, meta.experts)
+    first = table.take(pa.array(np.arange(0, table.num_rows, layers)))
+    given = _numbers(first, "tokens", 0.0).astype(np.int64)
+    assignments = tokens.sum(axis=(1, 2)) // (layers * meta.top_k)
+    return {
+        "tokens": tokens,
+        "window": np.arange(len(tokens)),
+        "start_s": _numbers(first, "start_s", 0.0),
+        "span_s": _numbers(first, "span_s", 0.0),
+        "phase": np.array([phase_code(text) for text in _texts(first, "phase")], np.uint8),
+        "workload": np.array(
+            [workloads.setdefault(text, len(workloads)) for text in _texts(first, "workload")], np.int16
+        ),
+        "batch_tokens": np.where(given > 0, given, assignments),
+    }
+
+
+def _counts(column: Any, meta: TraceMeta, where: str) -> AnyArray:
+    flat: AnyArray = column.flatten().to_numpy(zero_copy_only=False)
+    if flat.size != len(column) * meta.experts:
+        raise TraceError(f"column counts: rows must hold {meta.experts} counts", where=where, fix=layouts.CONVERT_HINT)
+    bad = np.flatnonzero(~(flat >= 0) | (flat != np.floor(flat)))
+    if len(bad):
+        row = int(bad[0]) // meta.experts
+        raise TraceError(
+            f"column counts, row {row}, layer {meta.layers[row % len(meta.layers)]}: {flat[bad[0]]} is not a token count",
+            where=where,
+            fix="counts are whole numbers ≥ 0",
+        )
+    return flat.astype(np.int64)
+
+
+def _numbers(table: Any, name: str, default: float) -> AnyArray:
+    if name not in table.schema.names:
+        return np.full(table.num_rows, default)
+    return np.asarray(table.column(name).fill_null(default)).astype(np.float64)
+
+
+def _texts(table: Any, name: str) -> list[str]:
+    if name not in table.schema.names:
+        return ["unknown" if name == "phase" else NO_WORKLOAD] * table.num_rows
+    missing = "unknown" if name == "phase" else NO_WORKLOAD
+    return [missing if text is None else str(text) for text in table.column(name).to_pylist()]

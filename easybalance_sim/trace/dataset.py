@@ -1,0 +1,164 @@
+"""`open_trace`: token traces as a stream of whole steps, count traces as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray
+from easybalance_sim.errors import TraceError
+from easybalance_sim.trace import columns, layouts
+from easybalance_sim.trace.counts import read_count_trace
+from easybalance_sim.trace.files import LayoutHints, expand, open_parquet, read_meta, require_same_model
+from easybalance_sim.trace.scan import TraceScan, scan_batches
+from easybalance_sim.trace.schema import NO_WORKLOAD, CountTrace, TokenBatch, TraceMeta
+from easybalance_sim.trace.validation import check_batch, check_steps, warmup_tokens
+
+BATCH_TOKENS = 65536
+_LIGHT = ("step", "request", "position", "phase", "source_rank", "workload", "time_s")
+
+
+def open_trace(paths: Sequence[Path], hints: LayoutHints | None = None) -> TokenTrace | CountTrace:
+    """Open trace files or folders of one model. Raises `TraceError` with one line for anything unusable."""
+    files = expand(paths)
+    metas = [read_meta(open_parquet(path), path, hints) for path in files]
+    meta = require_same_model(metas, files)
+    return read_count_trace(files, meta) if meta.kind == "counts" else TokenTrace(files, metas, meta)
+
+
+class TokenTrace:
+    """A token trace over one or more files; memory stays flat however long it is.
+
+    meta: the common metadata · paths: the files · workloads: names that `TokenBatch.workload` indexes, filled as
+    batches are read and complete after `scan`.
+    """
+
+    def __init__(self, paths: Sequence[Path], metas: Sequence[TraceMeta], meta: TraceMeta) -> None:
+        self.paths, self.meta = tuple(paths), meta
+        self._metas = tuple(metas)
+        self._workloads: dict[str, int] = {NO_WORKLOAD: 0}
+        self._scan: TraceScan | None = None
+        self._checked = False
+        self._warmup: int | None = None
+        for path, file_meta in zip(paths, metas, strict=True):
+            columns.require(open_parquet(path).schema_arrow, file_meta, str(path))
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Workload names by code."""
+        return tuple(self._workloads)
+
+    def scan(self) -> TraceScan:
+        """One pass over the light columns: totals, requests, phases, workloads. Raises `TraceError` on bad steps."""
+        if self._scan is None:
+            self._scan = scan_batches(self._whole_steps(_LIGHT), self.meta, self._warmup_tokens())
+        return self._scan
+
+    def check(self) -> TraceScan:
+        """Read everything once and raise `TraceError` for the first fault; returns the scan."""
+        for _ in self.batches():
+            pass
+        return self.scan()
+
+    def batches(self, *, gates: bool = False) -> Iterator[TokenBatch]:
+        """All tokens in order, whole steps per batch, warm-up steps left out; gates are read on demand.
+
+        The first complete pass checks every id (see `validation`); later passes trust it.
+        """
+        self._warmup_tokens()
+        yield from self._whole_steps((*_LIGHT, "experts", "gates") if gates else (*_LIGHT, "experts"))
+        self._checked = True
+
+    def _warmup_tokens(self) -> int:
+        """Tokens of the leading steps in which all tokens carry identical ids (0 when the whole trace does)."""
+        if self._warmup is None:
+            self._warmup = 0
+            self._warmup = warmup_tokens(self._whole_steps(("step", "request", "experts")))
+        return self._warmup
+
+    def _whole_steps(self, names: Sequence[str]) -> Iterator[TokenBatch]:
+        carry: TokenBatch | None = None
+        skip = self._warmup or 0
+        for batch in self._numbered(names):
+            joined = batch if carry is None else _join(carry, batch)
+            cut = int(np.searchsorted(joined.step, joined.step[-1]))
+            if cut > skip:
+                yield _slice(joined, slice(skip, cut))
+            skip, carry = max(0, skip - cut), _slice(joined, slice(cut, None))
+        if carry is not None and carry.tokens > skip:
+            yield _slice(carry, slice(skip, None))
+
+    def _numbered(self, names: Sequence[str]) -> Iterator[TokenBatch]:
+        """Raw batches of all files; a file whose steps start again is a new recording and is numbered on."""
+        step_base = request_base = row = 0
+        last_step, last_request = -1, -1
+        for index in range(len(self.paths)):
+            fresh = True
+            for batch in self._file_batches(index, names):
+                if fresh and index and int(batch.step[0]) + step_base <= last_step:
+                    step_base, request_base = last_step + 1 - int(batch.step[0]), last_request + 1
+                fresh = False
+                moved = replace(
+                    batch,
+                    step=batch.step + np.int32(step_base) if step_base else batch.step,
+                    request=batch.request + request_base if request_base else batch.request,
+                    first_row=row,
+                )
+                last_step = int(moved.step[-1])
+                last_request = max(last_request, int(moved.request.max()))
+                row += moved.tokens
+                yield moved
+
+    def _file_batches(self, index: int, names: Sequence[str]) -> Iterator[TokenBatch]:
+        path, meta = self.paths[index], self._metas[index]
+        file = open_parquet(path)
+        layout = layouts.detect(file.schema_arrow, meta, str(path))
+        per_token = layouts.rows_per_token(layout, meta)
+        present = [name for name in (*names, "layer") if name in file.schema_arrow.names]
+        row, last_step = 0, -1
+        for record in _records(file, BATCH_TOKENS * per_token, present, str(path)):
+            batch = columns.batch_from(record, layout, meta, self._workloads, str(path), row)
+            check_steps(batch.step, last_step, str(path), row // per_token)
+            if "experts" in present and not self._checked:
+                check_batch(batch, meta, str(path), row // per_token)
+            row, last_step = row + record.num_rows, int(batch.step[-1])
+            yield batch
+        if row == 0:
+            raise TraceError("file has no rows", where=str(path), fix="record it again")
+
+
+def _records(file: Any, rows: int, present: Sequence[str], where: str) -> Iterator[Any]:
+    stream = file.iter_batches(batch_size=rows, columns=list(present))
+    while True:
+        try:
+            record = next(stream)
+        except StopIteration:
+            return
+        except OSError as error:
+            reason = str(error).splitlines()[0]
+            raise TraceError(f"damaged Parquet file: {reason}", where=where, fix="copy or record it again") from error
+        if record.num_rows:
+            yield record
+
+
+def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
+    return replace(batch.select(rows), first_row=batch.first_row + (rows.start or 0))
+
+
+def _join(first: TokenBatch, second: TokenBatch) -> TokenBatch:
+    def both(name: str) -> AnyArray | None:
+        a, b = getattr(first, name), getattr(second, name)
+        if a is None or b is None:
+            return None
+        joined = np.concatenate([a, b])
+        joined.flags.writeable = False
+        return joined
+
+    names = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
+    if first.tokens == 0:
+        return second
+    return TokenBatch(**{name: both(name) for name in names}, first_row=first.first_row)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Opens trace files: Parquet checks, metadata, one model over all files, fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from easybalance_sim.errors import TraceError
+from easybalance_sim.trace.schema import METADATA_KEY, TraceMeta, check_meta, decode_meta, id_dtype
+
+_SAME = ("kind", "model", "layers", "experts", "top_k", "groups")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutHints:
+    """What the user says of a file without metadata: layer ids, E, K and a model name."""
+
+    layers: tuple[int, ...]
+    experts: int
+    top_k: int
+    model: str = "unknown"
+    groups: int = 1
+    topk_group: int = 1
+
+    def meta(self, kind: str) -> TraceMeta:
+        """The metadata that these hints stand for."""
+        return TraceMeta(
+            kind=kind,
+            layers=self.layers,
+            experts=self.experts,
+            top_k=self.top_k,
+            model=self.model,
+            groups=self.groups,
+            topk_group=self.topk_group,
+            dtype=id_dtype(self.experts),
+        )
+
+
+def expand(paths: Sequence[Path]) -> list[Path]:
+    """The Parquet files of files and folders, folders in name order. Raises `TraceError` when there is none."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.glob("*.parquet") if not p.name.startswith("."))
+            if not inside:
+                raise TraceError("folder holds no .parquet file", where=str(path), fix="name a trace file or folder")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise TraceError("no such file", where=str(path), fix="check the path")
+    if not found:
+        raise TraceError("no trace given", fix="name at least one trace file")
+    return found
+
+
+def open_parquet(path: Path) -> Any:
+    """A `pyarrow.parquet.ParquetFile`; raises `TraceError` for an empty, truncated or foreign file."""
+    size = path.stat().st_size
+    if size == 0:
+        raise TraceError("file is empty (0 bytes)", where=str(path), fix="record it again")
+    with path.open("rb") as stream:
+        head = stream.read(4)
+        stream.seek(max(0, size - 4))
+        tail = stream.read(4)
+    if head != b"PAR1":
+        raise TraceError("not a Parquet file", where=str(path), fix="convert it with `ebsim trace convert`")
+    if tail != b"PAR1":
+        raise TraceError(
+            "Parquet file is truncated (its footer is missing)", where=str(path), fix="copy or record it again"
+        )
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise TraceError(f"damaged Parquet file: {reason}", where=str(path), fix="copy or record it again") from error
+
+
+def read_meta(file: Any, path: Path, hints: LayoutHints | None, *, kind: str = "tokens") -> TraceMeta:
+    """The file's metadata, or what `hints` say. Raises `TraceError` when there is neither."""
+    raw = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
+    if raw is not None:
+        return decode_meta(raw, str(path))
+    if hints is None:
+        raise TraceError(
+            "metadata key ebsim.trace is missing, so layers, experts and top-k are unknown",
+            where=str(path),
+            fix="run `ebsim trace convert` with --model NAME, or --experts and --top-k",
+        )
+    meta = hints.meta("counts" if "counts" in file.schema_arrow.names else kind)
+    check_meta(meta, str(path))
+    return meta
+
+
+def require_same_model(metas: Sequence[TraceMeta], paths: Sequence[Path]) -> TraceMeta:
+    """The one metadata of all files. Raises `TraceError` naming two files that differ, and in what."""
+    first = metas[0]
+    for meta, path in zip(metas[1:], paths[1:], strict=True):
+        for name in _SAME:
+            if getattr(meta, name) != getattr(first, name):
+                raise TraceError(
+                    f"mixed models: {name} is {getattr(meta, name)!r} here and {getattr(first, name)!r} in {paths[0]}",
+                    where=str(path),
+                    fix="give traces of one model at a time",
+                )
+    return msgspec.structs.replace(first, ranks=max(meta.ranks for meta in metas))
+
+
+def fingerprint(paths: Sequence[Path]) -> str:
+    """sha256 over the contents of the files, in order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
