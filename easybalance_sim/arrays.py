@@ -25,7 +25,14 @@ def frozen(values: Any, dtype: npt.DTypeLike | None = None) -> AnyArray:
     """A C-contiguous read-only array; copies only when the input is writable or has another layout."""
     array: AnyArray = np.ascontiguousarray(values, dtype=dtype)
     if array.flags.writeable:
-        array = array.copy() if np.may_share_memory(array, values) else array
+        shared = isinstance(values, np.ndarray) and np.may_share_memory(array, values)
+        array = sealed(array.copy() if shared else array)
+    return array
+
+
+def sealed(array: AnyArray) -> AnyArray:
+    """The same array marked read-only, for one that nobody else holds."""
+    if array.flags.writeable:
         array.flags.writeable = False
     return array
 

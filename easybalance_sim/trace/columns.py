@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from easybalance_sim.arrays import AnyArray
+from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import layouts
 from easybalance_sim.trace.schema import UNKNOWN_PHASE, TokenBatch, TraceMeta, phase_code
@@ -46,9 +46,9 @@ def batch_from(
         step=read.ints("step", np.int32, 0),
         request=read.ints("request", np.int64, -1),
         position=read.ints("position", np.int32, 0),
-        phase=read.codes("phase", {}).astype(np.uint8),
+        phase=sealed(read.codes("phase", {}).astype(np.uint8)),
         source_rank=read.ints("source_rank", np.int16, -1),
-        workload=read.codes("workload", workloads).astype(np.int16),
+        workload=sealed(read.codes("workload", workloads).astype(np.int16)),
         experts=experts,
         gates=gates,
         time_s=read.floats("time_s"),
@@ -65,18 +65,18 @@ class _Reader:
 
     def ints(self, name: str, dtype: Any, default: int) -> AnyArray:
         if name not in self._record.schema.names:
-            return _frozen(np.full(self._tokens, default, dtype))
+            return sealed(np.full(self._tokens, default, dtype))
         values = self._column(name)
         info = np.iinfo(dtype)
         if len(values) and (values.min() < info.min or values.max() > info.max):
             row = self._first_row + int(np.flatnonzero((values < info.min) | (values > info.max))[0]) * self._stride
             raise TraceError(f"column {name}, row {row}: value does not fit {np.dtype(dtype).name}", where=self._where)
-        return _frozen(values.astype(dtype, copy=False))
+        return sealed(values.astype(dtype, copy=False))
 
     def floats(self, name: str) -> AnyArray | None:
         if name not in self._record.schema.names:
             return None
-        return _frozen(self._column(name).astype(np.float64, copy=False))
+        return sealed(self._column(name).astype(np.float64, copy=False))
 
     def codes(self, name: str, known: dict[str, int]) -> AnyArray:
         """Codes of a string column: phases for `phase`, indices into `known` (which grows) otherwise."""
@@ -98,9 +98,3 @@ class _Reader:
             row = self._first_row + int(np.flatnonzero(np.asarray(column.is_null()))[0])
             raise TraceError(f"column {name}, row {row}: no value", where=self._where, fix="drop the row")
         return np.asarray(column)[:: self._stride]
-
-
-def _frozen(values: AnyArray) -> AnyArray:
-    if values.flags.writeable:
-        values.flags.writeable = False
-    return values

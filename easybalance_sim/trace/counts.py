@@ -63,7 +63,7 @@ def _counts(column: Any, meta: TraceMeta, where: str) -> AnyArray:
     if len(bad):
         row = int(bad[0]) // meta.experts
         raise TraceError(
-            f"column counts, row {row}, layer {meta.layers[row % len(meta.layers)]}: {flat[bad[0]]} is not a token count",
+            f"column counts, row {row}, layer {meta.layers[row % len(meta.layers)]}: {flat[bad[0]]} is not a count",
             where=where,
             fix="counts are whole numbers ≥ 0",
         )

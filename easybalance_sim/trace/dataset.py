@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray
+from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import columns, layouts
 from easybalance_sim.trace.counts import read_count_trace
@@ -154,9 +154,7 @@ def _join(first: TokenBatch, second: TokenBatch) -> TokenBatch:
         a, b = getattr(first, name), getattr(second, name)
         if a is None or b is None:
             return None
-        joined = np.concatenate([a, b])
-        joined.flags.writeable = False
-        return joined
+        return sealed(np.concatenate([a, b]))
 
     names = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
     if first.tokens == 0:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from easybalance_sim.arrays import AnyArray
+from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import TraceMeta
 
@@ -68,9 +68,7 @@ def expert_ids(column: Any, layout: str, meta: TraceMeta, where: str, first_row:
             where=where,
             fix="correct the ids or the number of experts in the metadata",
         )
-    ids: AnyArray = flat.astype(meta.dtype)
-    ids.flags.writeable = False
-    return ids.reshape(shape)
+    return sealed(flat.astype(meta.dtype)).reshape(shape)
 
 
 def require_layer_order(layers: AnyArray, meta: TraceMeta, where: str, first_row: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, Int32Array, IntArray, frozen
+from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, Int32Array, IntArray, sealed
 from easybalance_sim.errors import TraceError
 
 METADATA_KEY = b"ebsim.trace"
@@ -115,10 +115,10 @@ class TokenBatch:
         """T."""
         return len(self.step)
 
-    def select(self, rows: AnyArray) -> TokenBatch:
-        """The rows given by a boolean mask, an index array or a slice."""
+    def select(self, rows: AnyArray | slice) -> TokenBatch:
+        """The rows given by a boolean mask, an index array or a slice; arrays stay read-only."""
         columns = {name: getattr(self, name) for name in _COLUMNS}
-        kept: dict[str, Any] = {name: None if c is None else c[rows] for name, c in columns.items()}
+        kept: dict[str, Any] = {name: None if c is None else sealed(c[rows]) for name, c in columns.items()}
         return TokenBatch(**kept, first_row=self.first_row)
 
 
