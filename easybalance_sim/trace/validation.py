@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from easybalance_sim import kernels
-from easybalance_sim.arrays import Int32Array
+from easybalance_sim.arrays import AnyArray, Int32Array
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta
 
@@ -27,10 +27,15 @@ def check_steps(step: Int32Array, previous: int, where: str, first_row: int) -> 
 
 def check_batch(batch: TokenBatch, meta: TraceMeta, where: str, first_row: int) -> None:
     """Raise `TraceError` for an id ≥ E or an expert twice in one top-k, with row, layer and fix."""
-    row, layer, kind = kernels.load().check_ids(batch.experts, meta.experts)
+    check_ids(batch.experts, meta, where, first_row)
+
+
+def check_ids(experts: AnyArray, meta: TraceMeta, where: str, first_row: int) -> None:
+    """`check_batch` on bare ids [T, L, K]."""
+    row, layer, kind = kernels.load().check_ids(experts, meta.experts)
     if kind == 0:
         return
-    ids = batch.experts[row, layer].tolist()
+    ids = experts[row, layer].tolist()
     place = f"column experts, row {first_row + row}, layer {meta.layers[layer]}"
     if kind == 1:
         raise TraceError(
