@@ -1,0 +1,104 @@
+"""What it takes to go from the plan in force to a new one: experts to copy, bytes, seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, BoolArray, IntArray
+from easybalance_sim.errors import PlanError
+from easybalance_sim.plan.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Migration:
+    """moves: slots whose expert must be fetched · cross_node_moves: those fetched from another NVLink domain ·
+    bytes: weights that travel · seconds: until the slowest rank has received its share.
+    """
+
+    moves: int
+    cross_node_moves: int
+    bytes: int
+    seconds: float
+
+    def to_dict(self) -> Mapping[str, int | float]:
+        """The `migration` section of a report."""
+        return asdict(self)
+
+
+def migration(
+    old: Plan,
+    new: Plan,
+    *,
+    expert_bytes: int,
+    node_of_rank: IntArray,
+    nvlink_bytes_per_s: float,
+    network_bytes_per_s: float,
+) -> Migration:
+    """Cost of replacing `old` by `new`.
+
+    expert_bytes: weights of one expert in one layer · node_of_rank: int64[R] NVLink domain of each rank ·
+    the bandwidths are what one rank can receive.
+    A slot moves when its expert is nowhere on the same rank under `old` (changing slots inside a rank is free). It is
+    fetched over NVLink when a rank of the same domain holds the expert, otherwise over the network. Engines fetch
+    layer by layer, so a rank's NVLink and network times add up; ranks work at the same time, so the slowest one counts.
+    Senders are taken to keep up. Raises `PlanError` when the plans differ in layers, experts or ranks.
+    """
+    _require_comparable(old, new, node_of_rank)
+    resident = _resident(old)
+    moving = _moving(resident, new)
+    layer, slot = np.nonzero(moving)
+    rank, expert = new.rank_of_slot[slot], new.expert_of_slot[layer, slot]
+    remote = ~_on_node(resident, node_of_rank)[layer, node_of_rank[rank], expert]
+    near = np.bincount(rank[~remote], minlength=new.ranks) * expert_bytes
+    far = np.bincount(rank[remote], minlength=new.ranks) * expert_bytes
+    seconds = _transfer_s(near, nvlink_bytes_per_s, "NVLink") + _transfer_s(far, network_bytes_per_s, "network")
+    return Migration(
+        moves=len(slot),
+        cross_node_moves=int(remote.sum()),
+        bytes=len(slot) * expert_bytes,
+        seconds=float(seconds.max()),
+    )
+
+
+def moving_slots(old: Plan, new: Plan) -> BoolArray:
+    """bool[L, P] slots of `new` whose expert is not on that rank under `old`. Raises `PlanError` as `migration`."""
+    _require_comparable(old, new, None)
+    return _moving(_resident(old), new)
+
+
+def _require_comparable(old: Plan, new: Plan, node_of_rank: IntArray | None) -> None:
+    for name in ("layers", "experts", "ranks"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            raise PlanError(f"the plan in force has {before} {name}, the new one {after}", where="migration")
+    if node_of_rank is not None and len(node_of_rank) != new.ranks:
+        raise PlanError(f"the cluster has {len(node_of_rank)} ranks, the plans {new.ranks}", where="migration")
+
+
+def _resident(plan: Plan) -> BoolArray:
+    """bool[L, R, E] whether a rank holds an expert."""
+    resident = np.zeros((plan.layers, plan.ranks, plan.experts), np.bool_)
+    resident[np.arange(plan.layers)[:, None], plan.rank_of_slot[None, :], plan.expert_of_slot] = True
+    return resident
+
+
+def _moving(resident: BoolArray, new: Plan) -> BoolArray:
+    rows = np.arange(new.layers)[:, None]
+    return np.logical_not(resident[rows, new.rank_of_slot[None, :], new.expert_of_slot])
+
+
+def _on_node(resident: BoolArray, node_of_rank: IntArray) -> BoolArray:
+    """bool[L, N, E] whether some rank of an NVLink domain holds an expert."""
+    on_node = np.zeros((resident.shape[0], int(node_of_rank.max()) + 1, resident.shape[2]), np.bool_)
+    for rank, node in enumerate(node_of_rank):
+        on_node[:, node] |= resident[:, rank]
+    return on_node
+
+
+def _transfer_s(received: IntArray, bytes_per_s: float, link: str) -> AnyArray:
+    if received.any() and not bytes_per_s > 0:
+        raise PlanError(f"{link} bandwidth is {bytes_per_s} bytes/s but experts must cross it", where="migration")
+    return received / bytes_per_s if received.any() else np.zeros(len(received))
