@@ -1,0 +1,1 @@
+"""The gate: criteria and the verdict on a replay report."""

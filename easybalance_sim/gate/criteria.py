@@ -1,0 +1,64 @@
+"""The limits of the gate, from TOML."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from easybalance_sim.errors import CriteriaError
+
+
+class Criteria(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One limit per criterion; `gate/default.toml` says what each means and holds the defaults."""
+
+    held_out_steps_min: int
+    held_out_windows_min: int
+    fit_windows_min: int
+    p99_imbalance_drop_min: float
+    p99_layer_time_growth_max: float
+    cross_node_bytes_growth_max: float
+    cross_node_bytes_per_token_slack: float
+    kv_cache_loss_max: float
+    migration_seconds_max: float
+    fit_gap_max: float
+
+
+def load_criteria(path: Path | None = None) -> Criteria:
+    """The package's criteria, with those that the TOML file at `path` names replaced.
+
+    Raises `CriteriaError` with the file and the field for unreadable TOML, an unknown name or a value of another type.
+    """
+    defaults = tomllib.loads(resources.files(__package__).joinpath("default.toml").read_text(encoding="utf-8"))
+    if path is None:
+        return msgspec.convert(defaults, Criteria)
+    changed = _read(path)
+    try:
+        criteria = msgspec.convert({**defaults, **changed}, Criteria)
+    except msgspec.ValidationError as error:
+        names = ", ".join(Criteria.__struct_fields__)
+        raise CriteriaError(f"{error}", where=str(path), fix=f"the criteria are {names}") from error
+    _require_sound(criteria, str(path))
+    return criteria
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CriteriaError(f"cannot read: {error.strerror}", where=str(path), fix="check --criteria") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CriteriaError(f"not TOML: {error}", where=str(path), fix="start from the default criteria") from error
+
+
+def _require_sound(criteria: Criteria, where: str) -> None:
+    for name in criteria.__struct_fields__:
+        value = getattr(criteria, name)
+        if not math.isfinite(value):
+            raise CriteriaError(f"{name} is {value}", where=where, fix="give a finite number, a large one for no limit")
+        if name.endswith(("steps_min", "windows_min", "slack", "seconds_max")) and value < 0:
+            raise CriteriaError(f"{name} is {value}, expected 0 or more", where=where)

@@ -1,0 +1,131 @@
+"""`judge`: a replay report against the criteria. Reads nothing but the report's JSON object, so it can be re-run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from easybalance_sim.errors import CriteriaError
+from easybalance_sim.gate.criteria import Criteria
+from easybalance_sim.gate.verdict import ACCEPTED, INSUFFICIENT_EVIDENCE, REJECTED, Finding, Verdict
+
+
+def judge(report: Mapping[str, Any], criteria: Criteria) -> Verdict:
+    """The verdict on the JSON object that `ebsim plan` and `ebsim replay` print.
+
+    A missed evidence criterion gives insufficient_evidence whatever the others say; otherwise any missed one rejects.
+    Raises `CriteriaError` naming the JSON path of a key that is missing or not a finite number.
+    """
+    evidence = (_held_out_steps(report, criteria), _held_out_windows(report, criteria), _fit_windows(report, criteria))
+    merits = (
+        _imbalance(report, criteria),
+        _layer_time(report, criteria),
+        _cross_node(report, criteria),
+        _kv_cache(report, criteria),
+        _migration(report, criteria),
+        _fit_gap(report, criteria),
+    )
+    status = ACCEPTED if all(finding.ok for finding in merits) else REJECTED
+    if not all(finding.ok for finding in evidence):
+        status = INSUFFICIENT_EVIDENCE
+    return Verdict(status=status, findings=(*evidence, *merits))
+
+
+def _held_out_steps(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    return _at_least("held_out_steps_min", criteria, _number(report, "split.held_out_steps"))
+
+
+def _held_out_windows(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    return _at_least("held_out_windows_min", criteria, _number(report, "split.held_out_windows"))
+
+
+def _fit_windows(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    if _value(report, "split.fit_windows") is None:
+        return _not_judged("fit_windows_min", criteria, _NOT_FITTED)
+    return _at_least("fit_windows_min", criteria, _number(report, "split.fit_windows"))
+
+
+def _imbalance(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    name = "p99_imbalance_drop_min"
+    before, after = (_number(report, f"{side}.rank_imbalance.p99") for side in ("baseline", "plan"))
+    note = f"P99 rank imbalance {before:.3f} → {after:.3f}"
+    if before <= 1:
+        return _finding(name, criteria, None, after <= 1 and criteria.p99_imbalance_drop_min <= 0, f"{note}: no excess")
+    return _at_least(name, criteria, (before - after) / (before - 1), note)
+
+
+def _layer_time(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    name = "p99_layer_time_growth_max"
+    before, after = (_number(report, f"{side}.layer_us.p99") for side in ("baseline", "plan"))
+    note = f"P99 layer time {before:.1f} → {after:.1f} µs"
+    if before <= 0:
+        return _finding(name, criteria, None, after <= 0, note)
+    return _at_most(name, criteria, after / before - 1, note)
+
+
+def _cross_node(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    before, after = (_number(report, f"{side}.cross_node_bytes_per_token") for side in ("baseline", "plan"))
+    budget = before * (1 + criteria.cross_node_bytes_growth_max) + criteria.cross_node_bytes_per_token_slack
+    growth = after / before - 1 if before > 0 else None
+    note = f"{before:.0f} → {after:.0f} bytes per token, budget {budget:.0f}"
+    return _finding("cross_node_bytes_growth_max", criteria, growth, after <= budget, note)
+
+
+def _kv_cache(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    if _value(report, "memory.kv_cache_loss_frac") is None:
+        return _not_judged("kv_cache_loss_max", criteria, "the size of the KV cache is unknown")
+    return _at_most("kv_cache_loss_max", criteria, _number(report, "memory.kv_cache_loss_frac"))
+
+
+def _migration(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    if _value(report, "migration.seconds") is None:
+        return _not_judged("migration_seconds_max", criteria, "no plan is in force")
+    return _at_most("migration_seconds_max", criteria, _number(report, "migration.seconds"))
+
+
+def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    held_out = _number(report, "plan.rank_imbalance.mean")
+    if _value(report, "fit") is None:
+        return _not_judged("fit_gap_max", criteria, _NOT_FITTED)
+    fitted = _number(report, "fit.rank_imbalance.mean")
+    if fitted < 1:
+        raise CriteriaError(f"is {fitted}, an imbalance is 1 or more", where="report fit.rank_imbalance.mean")
+    return _at_most("fit_gap_max", criteria, held_out / fitted - 1, f"mean imbalance {fitted:.3f} → {held_out:.3f}")
+
+
+def _at_least(name: str, criteria: Criteria, observed: float, note: str = "") -> Finding:
+    return _finding(name, criteria, observed, observed >= getattr(criteria, name), note)
+
+
+def _at_most(name: str, criteria: Criteria, observed: float, note: str = "") -> Finding:
+    return _finding(name, criteria, observed, observed <= getattr(criteria, name), note)
+
+
+def _not_judged(name: str, criteria: Criteria, why: str) -> Finding:
+    return _finding(name, criteria, None, True, f"not judged: {why}")
+
+
+def _finding(name: str, criteria: Criteria, observed: float | None, ok: bool, note: str) -> Finding:
+    return Finding(criterion=name, limit=getattr(criteria, name), observed=observed, ok=ok, note=note)
+
+
+def _number(report: Mapping[str, Any], path: str) -> float:
+    value = _value(report, path)
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise CriteriaError(f"is {value!r}, expected a finite number", where=f"report {path}", fix=_REPORT)
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _value(report: Mapping[str, Any], path: str) -> Any:
+    value: Any = report
+    for depth, key in enumerate(parts := path.split(".")):
+        if not isinstance(value, Mapping) or key not in value:
+            raise CriteriaError("is missing", where=f"report {'.'.join(parts[: depth + 1])}", fix=_REPORT)
+        value = value[key]
+    return value
+
+
+_NOT_FITTED = "the plan was not fitted in this run"
+_REPORT = "give the object that `ebsim plan --format json` or `ebsim replay --format json` prints"
