@@ -115,7 +115,7 @@ class _Ranks:
         return bool(able)
 
     def swap_in(self, expert: int, unit: FloatArray) -> bool:
-        """One replica onto a full rank, one of whose experts moves to a free slot: the move that keeps both loads lowest.
+        """One replica onto a full rank, whose expert moves to a free slot: the move that keeps both loads lowest.
 
         First found on a tie, scanning the rank with the free slot, then the full rank, then its slots.
         """

@@ -1,0 +1,115 @@
+"""Ways to make a placement. One module here = one policy, found by its name; `make` runs one.
+
+A policy module has a function `place(problem) -> Plan`. Other packages add theirs through the entry point group
+`easybalance_sim.policies`, whose entries name such a function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
+
+import numpy as np
+
+from easybalance_sim.arrays import FloatArray, IntArray, frozen, require_shape
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.plan.plan import Plan
+
+ENTRY_POINTS = "easybalance_sim.policies"
+
+
+class NotApplicable(Exception):  # noqa: N818 — not a failure: the caller skips the policy and notes why
+    """The policy has no plan for this problem; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """What a policy places.
+
+    forecast: float64[L, E] expected assignments ≥ 0 · windows: int64[W, L, E] assignments of the sample windows that
+    the forecast was made from · groups: expert groups of the router (1 = none) · current: the plan in force ·
+    seed: of every random choice. Raises `UsageError` when the slots cannot hold the experts or a load is negative.
+    """
+
+    forecast: FloatArray
+    windows: IntArray
+    topology: Topology
+    groups: int = 1
+    current: Plan | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "forecast", frozen(self.forecast, np.float64))
+        object.__setattr__(self, "windows", frozen(self.windows, np.int64))
+        require_shape("forecast", self.forecast, (None, None))
+        require_shape("windows", self.windows, (None, *self.forecast.shape))
+        if not (np.isfinite(self.forecast).all() and (self.forecast >= 0).all()):
+            raise UsageError("a load is negative or not a number", where="forecast")
+        if self.groups < 1 or self.experts % self.groups:
+            raise UsageError(f"{self.experts} experts do not form {self.groups} equal groups", where="groups")
+        self.topology.require_room_for(self.experts)
+
+    @property
+    def layers(self) -> int:
+        """L."""
+        return len(self.forecast)
+
+    @property
+    def experts(self) -> int:
+        """E."""
+        return int(self.forecast.shape[1])
+
+
+class Policy(Protocol):
+    """Makes a plan for a problem, or raises `NotApplicable`."""
+
+    def __call__(self, problem: Problem) -> Plan:
+        """The plan of this policy."""
+
+
+def names() -> tuple[str, ...]:
+    """Every policy that can be made, sorted: the modules of this package and the installed entry points."""
+    return tuple(sorted({*_modules(), *_installed()}))
+
+
+def make(name: str, problem: Problem) -> Plan:
+    """The plan of one policy, `Plan.policy` set to its name.
+
+    Raises `UsageError` for an unknown name, `NotApplicable` when the policy has no plan for this problem and
+    `PlanError` when the plan does not fit the problem (third-party policies).
+    """
+    plan = _policy(name)(problem)
+    wanted = (problem.layers, problem.experts, problem.topology.ranks)
+    got = (plan.layers, plan.experts, plan.ranks)
+    if got != wanted:
+        raise PlanError(f"plan has (layers, experts, ranks) = {got}, the problem {wanted}", where=f"policy {name}")
+    if (plan.slots_per_rank > problem.topology.slots_per_rank).any():
+        raise PlanError("a rank is given more slots than it has", where=f"policy {name}")
+    return replace(plan, policy=name)
+
+
+def _policy(name: str) -> Policy:
+    """A module of this package comes before an entry point of the same name."""
+    if name in _modules():
+        policy: Policy = importlib.import_module(f"{__name__}.{name}").place
+        return policy
+    if name not in _installed():
+        raise UsageError(f"no policy {name!r}", where="--policy", fix=f"one of {', '.join(names())}")
+    entry = _installed()[name]
+    try:
+        policy = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"cannot load {entry.value}: {error}", where=f"policy {name}", fix="reinstall it") from error
+    return policy
+
+
+def _modules() -> tuple[str, ...]:
+    return tuple(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
