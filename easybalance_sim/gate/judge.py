@@ -113,9 +113,19 @@ def _finding(name: str, criteria: Criteria, observed: float | None, ok: bool, no
 
 def _number(report: Mapping[str, Any], path: str) -> float:
     value = _value(report, path)
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    number = _as_float(value)
+    if not math.isfinite(number):
         raise CriteriaError(f"is {value!r}, expected a finite number", where=f"report {path}", fix=_REPORT)
-    return int(value) if isinstance(value, Integral) else float(value)
+    return int(value) if isinstance(value, Integral) else number
+
+
+def _as_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _value(report: Mapping[str, Any], path: str) -> Any:
