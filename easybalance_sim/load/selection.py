@@ -1,0 +1,69 @@
+"""Which tokens of a trace take part: phase, workloads, side of the split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from easybalance_sim.arrays import BoolArray
+from easybalance_sim.errors import UsageError
+from easybalance_sim.load.split import Split
+from easybalance_sim.trace.dataset import TokenTrace
+from easybalance_sim.trace.schema import PHASES, TokenBatch
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Selection:
+    """A filter over token batches. phase: code or None for all · workloads: codes or None for all ·
+    split, side: the side to keep, or None for both."""
+
+    phase: int | None = None
+    workloads: tuple[int, ...] | None = None
+    split: Split | None = None
+    side: int = 0
+
+    def batches(self, trace: TokenTrace) -> Iterator[TokenBatch]:
+        """The chosen tokens of `trace`, still whole steps, batches without any left out."""
+        for batch in trace.batches():
+            keep = self._mask(batch)
+            if keep is None:
+                yield batch
+            elif keep.any():
+                yield batch.select(keep)
+
+    def of_side(self, split: Split, side: int) -> Selection:
+        """The same filter on one side of a split."""
+        return Selection(phase=self.phase, workloads=self.workloads, split=split, side=side)
+
+    def _mask(self, batch: TokenBatch) -> BoolArray | None:
+        parts: list[BoolArray] = []
+        if self.phase is not None:
+            parts.append(batch.phase == self.phase)
+        if self.workloads is not None:
+            parts.append(np.isin(batch.workload, self.workloads))
+        if self.split is not None:
+            parts.append(self.split.mask(batch, self.side))
+        return np.logical_and.reduce(parts) if parts else None
+
+
+def phase_filter(name: str | None) -> int | None:
+    """Code of a phase name. Raises `UsageError` for an unknown one."""
+    if name is None:
+        return None
+    if name not in PHASES:
+        raise UsageError(f"no phase {name!r}", where="--phase", fix=f"choose {', '.join(PHASES)}")
+    return PHASES.index(name)
+
+
+def workload_filter(names: Sequence[str], known: Sequence[str]) -> tuple[int, ...] | None:
+    """Codes of workload names, None for no names. Raises `UsageError` naming the workloads the trace has."""
+    if not names:
+        return None
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"the trace has no workload {name!r}", where="--workload", fix=f"it has {', '.join(known)}"
+            )
+    return tuple(known.index(name) for name in names)
