@@ -1,0 +1,141 @@
+"""What a conversion is asked for, what it yields, and how the model's shape is settled before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from easybalance_sim.cluster.shapes import ModelShape
+from easybalance_sim.errors import UsageError
+from easybalance_sim.trace.files import LayoutHints
+from easybalance_sim.trace.schema import TraceMeta, id_dtype
+
+SHAPE_FIX = "pass --model NAME, or --experts and --top-k (and --layers)"
+
+
+def _silent(done: int, total: int) -> None:
+    """Progress for callers that show none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """One `convert` job.
+
+    source, output: files or a source folder · concurrency: requests that run at once · order: how requests join the
+    queue · arrivals: CSV of arrival times or None · step_s: seconds per step of the arrival clock · ranks: source
+    ranks that requests are dealt to · drain: keep the ramp-down · group_by: grouping column of a count table ·
+    model, layers, experts, top_k, what the user says of the model, None = not said · progress: told (done, total).
+    """
+
+    source: Path
+    output: Path
+    concurrency: int = 128
+    order: str = "shuffled"
+    arrivals: Path | None = None
+    step_s: float = 0.025
+    ranks: int = 8
+    seed: int = 0
+    drain: bool = False
+    group_by: str | None = None
+    model: ModelShape | None = None
+    layers: tuple[int, ...] | None = None
+    experts: int | None = None
+    top_k: int | None = None
+    progress: Callable[[int, int], None] = field(default=_silent, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """One file that a conversion wrote: kind "tokens" or "counts", its totals, notes for the user."""
+
+    path: Path
+    kind: str
+    tokens: int
+    steps: int
+    layers: int
+    experts: int
+    top_k: int
+    notes: tuple[str, ...] = ()
+
+
+def settle_top_k(job: Conversion, says: Mapping[str, str], where: str) -> int:
+    """K from --top-k, the model, or the file's own `top_k` metadata. Raises `UsageError` when nobody says."""
+    return _settle("top-k", job.top_k, job.model.top_k if job.model else None, says.get("top_k"), where)
+
+
+def settle_experts(job: Conversion, says: Mapping[str, str], where: str) -> int:
+    """E from --experts, the model, or the file's own `num_experts` metadata. Raises `UsageError` when nobody says."""
+    return _settle("experts", job.experts, job.model.experts if job.model else None, says.get("num_experts"), where)
+
+
+def settle_layers(job: Conversion, present: int, where: str) -> tuple[int, ...]:
+    """Ids of the `present` layers from --layers or the model, else 0..present-1. Raises `UsageError` on a mismatch."""
+    layers = job.layers or (job.model.layers if job.model else None) or tuple(range(present))
+    if len(layers) != present:
+        raise UsageError(
+            f"holds {present} layers, {len(layers)} expected", where=where, fix="correct --model or --layers"
+        )
+    return layers
+
+
+def settle_hints(job: Conversion) -> LayoutHints | None:
+    """Hints for a trace without metadata; None when the user said nothing. Raises `UsageError` on half an answer."""
+    if job.model is None and job.experts is None and job.top_k is None and job.layers is None:
+        return None
+    layers = job.layers or (job.model.layers if job.model else None)
+    if layers is None:
+        raise UsageError("layers are unknown", where="--layers", fix="pass --layers 0-23, or --model NAME")
+    return LayoutHints(
+        layers=layers,
+        experts=settle_experts(job, {}, str(job.source)),
+        top_k=settle_top_k(job, {}, str(job.source)),
+        model=job.model.name if job.model else "unknown",
+        groups=job.model.groups if job.model else 1,
+        topk_group=job.model.topk_groups if job.model else 1,
+    )
+
+
+def trace_meta(
+    job: Conversion, kind: str, layers: tuple[int, ...], experts: int, top_k: int, says: Mapping[str, str]
+) -> TraceMeta:
+    """The metadata of a converted trace, with the model's widths where a model was named; `origin` has the settings."""
+    model = job.model
+    return TraceMeta(
+        kind=kind,
+        layers=layers,
+        experts=experts,
+        top_k=top_k,
+        dtype=id_dtype(experts),
+        model=model.name if model else says.get("model", "unknown"),
+        groups=model.groups if model else 1,
+        topk_group=model.topk_groups if model else 1,
+        hidden=model.hidden if model else 0,
+        intermediate=model.intermediate if model else 0,
+        matrices=model.matrices if model else 3,
+        weight_dtype=model.dtype if model else "",
+        ranks=job.ranks if kind == "tokens" else 0,
+        recorder="ebsim trace convert",
+        origin=settings(job, kind),
+    )
+
+
+def settings(job: Conversion, kind: str) -> dict[str, str | int | float | bool]:
+    """What `origin` records of a job, enough to make the same file again."""
+    found: dict[str, str | int | float | bool] = {"source": job.source.name}
+    if kind != "tokens":
+        return found
+    found |= {"concurrency": job.concurrency, "order": job.order, "seed": job.seed, "ranks": job.ranks}
+    if job.arrivals is None:
+        return found | {"arrivals": "as slots free up", "drain": job.drain}
+    return found | {"arrivals": job.arrivals.name, "step_s": job.step_s}
+
+
+def _settle(name: str, flag: int | None, model: int | None, file_says: str | None, where: str) -> int:
+    if flag is not None:
+        return flag
+    if model is not None:
+        return model
+    if file_says is not None and file_says.isdigit():
+        return int(file_says)
+    raise UsageError(f"the number of {name} is unknown", where=where, fix=SHAPE_FIX)

@@ -1,0 +1,61 @@
+"""Importers: one module per source format, found by its name.
+
+An importer has `matches(path: Path) -> bool`, which looks at the schema only, and
+`convert(job: Conversion) -> list[Converted]`. Adding one is adding a module here, or an entry point of the group
+`easybalance_sim.importers` in another package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol, cast
+
+from easybalance_sim.errors import TraceError
+from easybalance_sim.trace.conversion import Conversion, Converted
+
+ENTRY_POINTS = "easybalance_sim.importers"
+
+
+class Importer(Protocol):
+    """What an importer module offers."""
+
+    def matches(self, path: Path) -> bool:
+        """Whether this importer reads `path`; looks at names and schemas only."""
+
+    def convert(self, job: Conversion) -> list[Converted]:
+        """Write `job.output` (or several files named after it) and say what was written."""
+
+
+def names() -> tuple[str, ...]:
+    """Names of all importers, sorted."""
+    own = [module.name for module in pkgutil.iter_modules(__path__)]
+    return tuple(sorted({*own, *(point.name for point in entry_points(group=ENTRY_POINTS))}))
+
+
+def load(name: str) -> Importer:
+    """The importer called `name`. Raises KeyError for one that `names` does not list."""
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == name:
+            return cast(Importer, point.load())
+    if name not in names():
+        raise KeyError(name)
+    return cast(Importer, importlib.import_module(f"{__name__}.{name}"))
+
+
+def find(path: Path) -> Importer:
+    """The importer for `path`. Raises `TraceError` when the path is missing or nobody reads it."""
+    if not path.exists():
+        raise TraceError("no such file or folder", where=str(path), fix="check the path")
+    for name in names():
+        importer = load(name)
+        if importer.matches(path):
+            return importer
+    raise TraceError(
+        "none of the layouts that `ebsim trace convert` reads",
+        where=str(path),
+        fix="give a trace (step, request, experts), routed tokens (request_id, token_pos, experts) "
+        "or a count table (layer, counts)",
+    )

@@ -1,0 +1,63 @@
+"""Traces of this format in any of its input layouts (packed, list, long rows; one file or a folder), rewritten packed.
+
+Count traces are rewritten as they are. Files without metadata need the model's shape from the flags.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from easybalance_sim.trace.conversion import Conversion, Converted, settle_hints
+from easybalance_sim.trace.dataset import TokenTrace, open_trace
+from easybalance_sim.trace.files import expand
+from easybalance_sim.trace.schema import CountTrace
+from easybalance_sim.trace.tables import column_names
+from easybalance_sim.trace.writer import token_trace_writer, write_count_trace
+
+
+def matches(path: Path) -> bool:
+    """Steps with experts, or windows with counts."""
+    if path.is_dir() and not any(path.glob("*.parquet")):
+        return False
+    columns = column_names(expand([path])[0])
+    return {"step", "experts"} <= set(columns) or {"window", "counts"} <= set(columns)
+
+
+def convert(job: Conversion) -> list[Converted]:
+    """Write the packed trace. Raises `TraceError` naming file, column and row."""
+    trace = open_trace([job.source], settle_hints(job))
+    return [_counts(job, trace) if isinstance(trace, CountTrace) else _tokens(job, trace)]
+
+
+def _tokens(job: Conversion, trace: TokenTrace) -> Converted:
+    scan = trace.scan()
+    with token_trace_writer(job.output, trace.meta, trace.workloads) as writer:
+        done = 0
+        for batch in trace.batches(gates=True):
+            writer.append(batch)
+            done += batch.tokens
+            job.progress(done, scan.tokens)
+    return Converted(
+        path=job.output,
+        kind="tokens",
+        tokens=scan.tokens,
+        steps=scan.steps,
+        layers=len(trace.meta.layers),
+        experts=trace.meta.experts,
+        top_k=trace.meta.top_k,
+        notes=scan.notes,
+    )
+
+
+def _counts(job: Conversion, trace: CountTrace) -> Converted:
+    write_count_trace(job.output, trace)
+    return Converted(
+        path=job.output,
+        kind="counts",
+        tokens=int(trace.batch_tokens.sum()),
+        steps=len(trace.window),
+        layers=len(trace.meta.layers),
+        experts=trace.meta.experts,
+        top_k=trace.meta.top_k,
+        notes=trace.notes,
+    )
