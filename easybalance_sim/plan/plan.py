@@ -34,6 +34,8 @@ class Plan:
                 f"{int(self.slots_per_rank.sum())}",
                 where=self.policy,
             )
+        if not len(self.slots_per_rank) or self.slots_per_rank.min() < 1:
+            raise PlanError("every rank must have at least one slot", where=self.policy)
         self._require_known_ids()
         self._require_all_served()
 
