@@ -2,37 +2,146 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import tomllib
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
 
-WEIGHT_BYTES = {"bf16": 2.0, "fp8_block": 1.00024, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4_g32": 0.5625}
-"""Bytes per expert weight, scales included (source: measured table headers of aiconfigurator and DeepGEMM)."""
+import msgspec
+
+from easybalance_sim.cluster.config_json import read_config
+from easybalance_sim.cluster.model_shape import WEIGHT_BYTES, ModelShape, weight_dtype
+from easybalance_sim.errors import ProfileError
+
+__all__ = ["WEIGHT_BYTES", "ModelShape", "assumed_shape", "find_shape", "load_shape", "model_names", "weight_dtype"]
+
+STAND_IN_HIDDEN, STAND_IN_INTERMEDIATE = 4096, 1536
+"""Widths of `assumed_shape`: those of Qwen3-235B-A22B, the middle of the known models."""
+
+_HARMLESS_TAIL = re.compile(r"base|instruct|chat|thinking|exp|zero|terminus|hf|dynamic|it|\d{4}|v\d+(\.\d+)?")
+_DTYPE_TAIL = {
+    "bf16": "bf16",
+    "fp8": "fp8_block",
+    "nvfp4": "nvfp4",
+    "fp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "int4": "int4_g32",
+    "w4a16": "int4_g32",
+    "awq": "int4_g32",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelShape:
-    """What placement and cost need to know of a model.
-
-    layers: absolute ids of the MoE layers · hidden: dispatch width H (the latent width where experts work on one) ·
-    intermediate: I of one routed expert · matrices: 3 for gated experts, 2 otherwise · dtype: a key of `WEIGHT_BYTES` ·
-    kv_bytes_per_token: KV cache bytes of one token over all layers, 0 = unknown · assumed: True when the widths are a
-    stand-in because nobody said the model.
-    """
-
+class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: str
-    layers: tuple[int, ...]
+    aliases: list[str] = []
+    layers: str
     experts: int
     top_k: int
-    hidden: int
-    intermediate: int
     groups: int = 1
     topk_groups: int = 1
+    hidden: int
+    intermediate: int
     shared_experts: int = 0
     matrices: int = 3
-    dtype: str = "fp8_block"
+    dtype: str
     kv_bytes_per_token: int = 0
-    assumed: bool = False
+    source: str
 
-    @property
-    def expert_bytes(self) -> int:
-        """Weight bytes of one routed expert in one layer."""
-        return round(self.matrices * self.hidden * self.intermediate * WEIGHT_BYTES[self.dtype])
+
+def model_names() -> tuple[str, ...]:
+    """Names of the known models, sorted; aliases are left out."""
+    return tuple(sorted(row.name for row in _rows()))
+
+
+def load_shape(name_or_path: str) -> ModelShape:
+    """The shape of a known model (any case; aliases; a dtype suffix such as `-fp8` or `-bf16` overrides the dtype), or
+    of a Hugging Face `config.json` or the folder that holds one.
+
+    Raises `ProfileError`: unknown name (the names are listed), file that cannot be read, key that is missing.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".json":
+        return read_config(path)
+    if (path / "config.json").is_file():
+        return read_config(path / "config.json")
+    shape = find_shape(name_or_path)
+    if shape is None:
+        names = ", ".join(model_names())
+        raise ProfileError(f"unknown model; known are {names}", where=name_or_path, fix="or give a config.json")
+    return shape
+
+
+def find_shape(model_name: str) -> ModelShape | None:
+    """The shape of a model named as people name checkpoints ("openai/gpt-oss-20b", "DeepSeek-V3-0324"), or None.
+
+    The organisation, a date and words such as "instruct" do not matter; a dtype word at the end overrides the dtype.
+    Any other addition ("-flash", "-distill-…") means another model, hence None.
+    """
+    words = _words(model_name)
+    for length in range(len(words), 0, -1):
+        row = _by_name().get("-".join(words[:length]))
+        if row is not None:
+            return _named(row, words[length:])
+    return None
+
+
+def assumed_shape(
+    layers: tuple[int, ...], experts: int, top_k: int, groups: int = 1, topk_groups: int = 1
+) -> ModelShape:
+    """A stand-in for an unknown model: the routing numbers are the trace's, the widths are a guess (`assumed=True`)."""
+    return ModelShape(
+        name="unknown model",
+        layers=layers,
+        experts=experts,
+        top_k=top_k,
+        groups=groups,
+        topk_groups=topk_groups,
+        hidden=STAND_IN_HIDDEN,
+        intermediate=STAND_IN_INTERMEDIATE,
+        assumed=True,
+        source="widths assumed, those of Qwen3-235B-A22B",
+    )
+
+
+def _words(model_name: str) -> list[str]:
+    last = model_name.strip().rstrip("/").rsplit("/", 1)[-1]
+    return last.lower().replace("_", "-").replace(" ", "-").split("-")
+
+
+def _named(row: _Row, tail: list[str]) -> ModelShape | None:
+    dtype = row.dtype
+    for word in tail:
+        if word in _DTYPE_TAIL:
+            dtype = _DTYPE_TAIL[word]
+        elif not _HARMLESS_TAIL.fullmatch(word):
+            return None
+    return replace(_shape(row), dtype=dtype)
+
+
+def _shape(row: _Row) -> ModelShape:
+    fields = msgspec.structs.asdict(row)
+    del fields["aliases"]
+    return ModelShape(**fields | {"layers": _layer_ids(row.layers)})
+
+
+def _layer_ids(text: str) -> tuple[int, ...]:
+    """Ids from "3-60", "1-47/2" (every second), or a list of both: "1,3,5-9"."""
+    ids: list[int] = []
+    for part in text.split(","):
+        span, _, step = part.partition("/")
+        first, _, last = span.partition("-")
+        ids.extend(range(int(first), int(last or first) + 1, int(step or 1)))
+    return tuple(ids)
+
+
+@cache
+def _rows() -> tuple[_Row, ...]:
+    text = resources.files("easybalance_sim.cluster").joinpath("models.toml").read_text(encoding="utf-8")
+    return tuple(msgspec.convert(tomllib.loads(text)["model"], list[_Row]))
+
+
+@cache
+def _by_name() -> dict[str, _Row]:
+    return {name: row for row in _rows() for name in (row.name, *row.aliases)}
