@@ -11,6 +11,9 @@ from easybalance_sim.errors import CriteriaError
 from easybalance_sim.gate.criteria import Criteria
 from easybalance_sim.gate.verdict import ACCEPTED, INSUFFICIENT_EVIDENCE, REJECTED, Finding, Verdict
 
+_ROUNDING = 1e-9
+"""So that a plan that meets a limit exactly is not refused over the last bit of a quotient."""
+
 
 def judge(report: Mapping[str, Any], criteria: Criteria) -> Verdict:
     """The verdict on the JSON object that `ebsim plan` and `ebsim replay` print.
@@ -70,7 +73,7 @@ def _cross_node(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     budget = before * (1 + criteria.cross_node_bytes_growth_max) + criteria.cross_node_bytes_per_token_slack
     growth = after / before - 1 if before > 0 else None
     note = f"{before:.0f} → {after:.0f} bytes per token, budget {budget:.0f}"
-    return _finding("cross_node_bytes_growth_max", criteria, growth, after <= budget, note)
+    return _finding("cross_node_bytes_growth_max", criteria, growth, after <= budget + _ROUNDING, note)
 
 
 def _kv_cache(report: Mapping[str, Any], criteria: Criteria) -> Finding:
@@ -96,11 +99,11 @@ def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 
 def _at_least(name: str, criteria: Criteria, observed: float, note: str = "") -> Finding:
-    return _finding(name, criteria, observed, observed >= getattr(criteria, name), note)
+    return _finding(name, criteria, observed, observed >= getattr(criteria, name) - _ROUNDING, note)
 
 
 def _at_most(name: str, criteria: Criteria, observed: float, note: str = "") -> Finding:
-    return _finding(name, criteria, observed, observed <= getattr(criteria, name), note)
+    return _finding(name, criteria, observed, observed <= getattr(criteria, name) + _ROUNDING, note)
 
 
 def _not_judged(name: str, criteria: Criteria, why: str) -> Finding:

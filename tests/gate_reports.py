@@ -1,0 +1,34 @@
+"""A replay report that the default criteria accept; tests spoil one number at a time."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+_SECTION: dict[str, Any] = {
+    "rank_imbalance": {"mean": 1.1, "p50": 1.1, "p95": 1.2, "p99": 1.3, "max": 1.4},
+    "layer_us": {"p50": 80.0, "p95": 90.0, "p99": 95.0},
+    "cross_node_bytes_per_token": 10_000.0,
+    "policy": "eplb",
+}
+
+
+def good_report(**changes: Any) -> dict[str, Any]:
+    """The report; `changes` replace values at paths whose dots are written as double underscores."""
+    report: dict[str, Any] = {
+        "split": {"by": "request", "fit_steps": 128, "held_out_steps": 128, "fit_windows": 8, "held_out_windows": 8},
+        "baseline": copy.deepcopy(_SECTION),
+        "plan": copy.deepcopy(_SECTION),
+        "fit": {"rank_imbalance": {"mean": 1.05}},
+        "memory": {"kv_cache_loss_frac": 0.04},
+        "migration": {"moves": 12, "bytes": 10**9, "seconds": 2.5},
+    }
+    report["baseline"]["rank_imbalance"]["p99"] = 2.0
+    report["baseline"]["layer_us"]["p99"] = 120.0
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        target = report
+        for name in parents:
+            target = target[name]
+        target[last] = value
+    return report
