@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -36,7 +37,7 @@ class Topology:
             raise UsageError(
                 "ranks, slots per rank and speeds must have one entry per rank, at least one", where="cluster"
             )
-        if self.slots_per_rank.min() < 1 or self.speed.min() <= 0:
+        if self.slots_per_rank.min() < 1 or not (np.isfinite(self.speed) & (self.speed > 0)).all():
             raise UsageError("slots per rank must be ≥ 1 and speeds > 0", where="cluster")
 
     @property
@@ -82,14 +83,17 @@ def uniform(ranks: int, ranks_per_node: int, slots_per_rank: int, profile: str =
     )
 
 
+_Size = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+
+
 class _ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
-    ranks: int
-    ranks_per_node: int
-    slots_per_rank: int | list[int]
+    ranks: _Size
+    ranks_per_node: _Size
+    slots_per_rank: _Size | list[_Size]
     profile: str = "h200"
     speed: float | list[float] = 1.0
-    hbm_gib: float = 0.0
-    node_of_rank: list[int] | None = None
+    hbm_gib: Annotated[float, msgspec.Meta(ge=0, le=2**20)] = 0.0
+    node_of_rank: list[Annotated[int, msgspec.Meta(ge=0, le=2**16)]] | None = None
 
 
 def load_cluster(path: Path) -> Topology:
@@ -104,22 +108,29 @@ def load_cluster(path: Path) -> Topology:
         raise UsageError(f"cannot read: {error.strerror}", where=str(path), fix="check --cluster") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"not a cluster file: {error}", where=str(path), fix="see scenarios/ for one") from error
-    if spec.ranks < 1 or spec.ranks_per_node < 1:
-        raise UsageError("ranks and ranks_per_node must be ≥ 1", where=str(path))
+    try:
+        return _topology(spec)
+    except UsageError as error:
+        raise UsageError(error.what, where=str(path)) from error
+
+
+def _topology(spec: _ClusterFile) -> Topology:
     nodes = np.arange(spec.ranks) // spec.ranks_per_node if spec.node_of_rank is None else np.array(spec.node_of_rank)
-    if len(nodes) == 0 or nodes.min() < 0 or len(np.unique(nodes)) != nodes.max() + 1:
-        raise UsageError("node_of_rank must use 0..N-1 without gaps", where=str(path))
+    if len(nodes) == 0 or len(np.unique(nodes)) != nodes.max() + 1:
+        raise UsageError("node_of_rank must use 0..N-1 without gaps")
+    if len(nodes) != spec.ranks:
+        raise UsageError(f"node_of_rank has {len(nodes)} entries for {spec.ranks} ranks")
     return Topology(
         node_of_rank=nodes,
-        slots_per_rank=_per_rank(spec.slots_per_rank, spec.ranks, "slots_per_rank", path),
-        speed=_per_rank(spec.speed, spec.ranks, "speed", path),
+        slots_per_rank=_per_rank(spec.slots_per_rank, spec.ranks, "slots_per_rank"),
+        speed=_per_rank(spec.speed, spec.ranks, "speed"),
         profile=spec.profile,
         hbm_bytes=int(spec.hbm_gib * 2**30),
     )
 
 
-def _per_rank(value: float | list[int] | list[float], ranks: int, field: str, path: Path) -> AnyArray:
+def _per_rank(value: float | list[int] | list[float], ranks: int, field: str) -> AnyArray:
     values = np.full(ranks, value) if not isinstance(value, list) else np.array(value)
     if len(values) != ranks:
-        raise UsageError(f"{field} has {len(values)} entries for {ranks} ranks", where=str(path))
+        raise UsageError(f"{field} has {len(values)} entries for {ranks} ranks")
     return values

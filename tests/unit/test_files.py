@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from easybalance_sim.errors import UsageError
+from easybalance_sim.files import replacing, write_text
+
+WRITES_FOR_EVER = """
+import sys
+from pathlib import Path
+from easybalance_sim.files import replacing
+
+with replacing(Path(sys.argv[1])) as temporary, temporary.open("w") as stream:
+    while True:
+        stream.write("new" * 10_000)
+        stream.flush()
+"""
+
+
+def _leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.endswith(".part")]
+
+
+def test_text_is_written_as_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    write_text(path, "计划\n")
+    assert path.read_bytes() == "计划\n".encode()
+    assert _leftovers(tmp_path) == []
+
+
+def test_old_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("a much longer old text", encoding="utf-8")
+    write_text(path, "new")
+    assert path.read_text(encoding="utf-8") == "new"
+
+
+def test_reader_never_sees_a_half_written_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old", encoding="utf-8")
+    with replacing(path) as temporary:
+        temporary.write_text("half", encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == "old"
+    assert path.read_text(encoding="utf-8") == "half"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_failure_keeps_the_old_file_and_leaves_nothing(error: type[BaseException], tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old", encoding="utf-8")
+    with pytest.raises(error), replacing(path) as temporary:
+        temporary.write_text("half", encoding="utf-8")
+        raise error
+    assert path.read_text(encoding="utf-8") == "old"
+    assert _leftovers(tmp_path) == []
+
+
+def test_failure_creates_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="stop"), replacing(tmp_path / "out.txt"):
+        raise ValueError("stop")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none/out\.txt: cannot write here: No such file.* — choose another -o"):
+        write_text(tmp_path / "none" / "out.txt", "x")
+
+
+def test_folder_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    with pytest.raises(UsageError, match="is a folder, not a file"):
+        write_text(target, "x")
+    assert _leftovers(tmp_path) == []
+
+
+def test_permissions_follow_the_old_file_or_the_umask(tmp_path: Path) -> None:
+    old, fresh = tmp_path / "old.txt", tmp_path / "fresh.txt"
+    old.write_text("old", encoding="utf-8")
+    old.chmod(0o640)
+    mask = os.umask(0o027)
+    try:
+        write_text(old, "new")
+        write_text(fresh, "new")
+    finally:
+        os.umask(mask)
+    assert (old.stat().st_mode & 0o777, fresh.stat().st_mode & 0o777) == (0o640, 0o640)
+
+
+@pytest.mark.parametrize("written_bytes", [1, 100_000, 5_000_000])
+def test_kill_while_writing_keeps_the_old_file(written_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("old", encoding="utf-8")
+    child = subprocess.Popen([sys.executable, "-c", WRITES_FOR_EVER, str(path)])
+    try:
+        deadline = time.monotonic() + 60
+        while sum(part.stat().st_size for part in tmp_path.glob(".*.part")) < written_bytes:
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert path.read_text(encoding="utf-8") == "old"
+    assert [found.name for found in tmp_path.iterdir() if not found.name.startswith(".")] == ["plan.json"]
+    write_text(path, "new")
+    assert path.read_text(encoding="utf-8") == "new"
