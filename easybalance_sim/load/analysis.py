@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, FloatArray, IntArray, frozen
-from easybalance_sim.load.windows import LoadWindows
-from easybalance_sim.trace.schema import CountTrace, TokenBatch, TraceMeta
+from easybalance_sim.load.hotspots import per_node
 
 HOT_SHARE = 0.1
 NOISE_ONLY, MOSTLY_REAL = 1.5, 4.0
@@ -33,42 +30,6 @@ class Persistence:
 
     correlation: FloatArray
     hot_overlap: FloatArray
-
-
-def window_counts(batches: Iterable[TokenBatch], meta: TraceMeta, steps_per_window: int) -> LoadWindows:
-    """Stream batches into windows of `steps_per_window` steps; only [W, L, E] counts are held."""
-    count = kernels.load().count_windows
-    shape = (len(meta.layers), meta.experts)
-    total = LoadWindows(
-        tokens=np.zeros((0, *shape), np.int64),
-        window=np.zeros(0, np.int64),
-        steps=np.zeros(0, np.int32),
-        steps_per_window=steps_per_window,
-    )
-    parts: list[LoadWindows] = []
-    for batch in batches:
-        ids, row = np.unique(batch.step // steps_per_window, return_inverse=True)
-        tokens = np.zeros((len(ids), *shape), np.int64)
-        count(frozen(batch.experts), frozen(row, np.int32), tokens)
-        first_of_step = np.diff(batch.step, prepend=batch.step[0] - 1) != 0
-        steps = np.bincount(row[first_of_step], minlength=len(ids))
-        parts.append(
-            LoadWindows(
-                tokens=tokens,
-                window=ids.astype(np.int64),
-                steps=steps.astype(np.int32),
-                steps_per_window=steps_per_window,
-            )
-        )
-    return _merged(total, parts)
-
-
-def of_count_trace(trace: CountTrace) -> LoadWindows:
-    """The windows of a count trace, each one "step" long."""
-    windows = len(trace.tokens)
-    return LoadWindows(
-        tokens=trace.tokens, window=np.arange(windows), steps=np.ones(windows, np.int32), steps_per_window=1
-    )
 
 
 def skew(total: IntArray) -> Skew:
@@ -126,7 +87,7 @@ def over_dispersion(tokens: IntArray, top_k: int) -> FloatArray:
 def reading(dispersion: float) -> str:
     """The over-dispersion figure in plain words."""
     if np.isnan(dispersion):
-        return "unknown: needs at least two windows"
+        return "unknown: needs two windows of traffic and tokens that differ in their experts"
     if dispersion < NOISE_ONLY:
         return "batch noise: windows differ about as much as independent tokens would make them differ"
     real = f"{100 * (1 - 1 / dispersion):.0f} % of the variance between windows is real"
@@ -139,44 +100,31 @@ def imbalance(load: AnyArray) -> FloatArray:
     """float64[…] max over mean along the last axis (ranks or nodes); 1 where there is no load."""
     mean = load.mean(axis=-1)
     even: FloatArray = np.ones(mean.shape)
-    return np.divide(load.max(axis=-1), mean, out=even, where=mean > 0)
+    np.divide(load.max(axis=-1), mean, out=even, where=mean > 0)
+    return even
 
 
-def rank_imbalance(
-    tokens: IntArray, rank_of_expert: IntArray, ranks: int, node_of_rank: IntArray
-) -> tuple[AnyArray, AnyArray]:
-    """float64[W, L] max/mean over ranks, and over nodes (load per rank of the node), without replicas.
+def placed_imbalance(tokens: IntArray, share: FloatArray, node_of_rank: IntArray) -> tuple[FloatArray, FloatArray]:
+    """float64[W, L] max/mean over ranks, and over nodes (load per rank of a node).
 
-    tokens: int64[W, L, E] · rank_of_expert: int64[E] · node_of_rank: int64[R].
+    tokens: int64[W, L, E] · share: float64[L, E, R] share of each expert's tokens that a rank serves (see
+    `hotspots.even_share`) · node_of_rank: int64[R].
     """
-    home = np.zeros((tokens.shape[2], ranks))
-    home[np.arange(tokens.shape[2]), rank_of_expert] = 1.0
-    member = np.zeros((ranks, int(node_of_rank.max()) + 1))
-    member[np.arange(ranks), node_of_rank] = 1.0
-    by_rank = np.stack([window @ home for window in tokens])
-    return imbalance(by_rank), imbalance(by_rank @ (member / member.sum(axis=0)))
-
-
-def contiguous_ranks(experts: int, ranks: int) -> IntArray:
-    """int64[E] rank of each expert when they are dealt in order, as evenly as whole experts allow."""
-    return frozen(np.arange(experts) * ranks // experts, np.int64)
-
-
-def _merged(total: LoadWindows, parts: list[LoadWindows]) -> LoadWindows:
-    """Sum of the parts; by halves, so that a window array is copied log(parts) times rather than `parts` times."""
-    if not parts:
-        return total
-    while len(parts) > 1:
-        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=False)] + parts[len(parts) // 2 * 2 :]
-    return parts[0]
+    member = per_node(node_of_rank)
+    ranks, nodes = np.ones(tokens.shape[:2]), np.ones(tokens.shape[:2])
+    for row, window in enumerate(tokens):
+        load = (window[:, None, :] @ share)[:, 0, :]
+        ranks[row], nodes[row] = imbalance(load), imbalance(load @ member)
+    return frozen(ranks), frozen(nodes)
 
 
 def _pearson(a: IntArray, b: IntArray) -> FloatArray:
     """[L] correlation over experts; 1 for two flat windows, 0 when only one is flat."""
     x, y = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
     scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    flat = (~x.any(axis=1) & ~y.any(axis=1)).astype(np.float64)
-    return np.divide((x * y).sum(axis=1), scale, out=flat, where=scale > 0)
+    flat: FloatArray = (~x.any(axis=1) & ~y.any(axis=1)).astype(np.float64)
+    np.divide((x * y).sum(axis=1), scale, out=flat, where=scale > 0)
+    return flat
 
 
 def _top(window: IntArray, kept: int) -> AnyArray:

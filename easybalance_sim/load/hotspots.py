@@ -40,13 +40,12 @@ def hot_ranks(heat: FloatArray) -> HotSpots:
     return _sustained(heat)
 
 
-def even_share(expert_of_slot: Int32Array, rank_of_slot: Int32Array, experts: int) -> FloatArray:
+def even_share(expert_of_slot: Int32Array, rank_of_slot: Int32Array, experts: int, ranks: int) -> FloatArray:
     """float64[L, E, R] share of each expert's tokens that each rank serves when replicas split them evenly.
 
     expert_of_slot: int32[L, P] · rank_of_slot: int32[P].
     """
     layers, slots = expert_of_slot.shape
-    ranks = int(rank_of_slot.max()) + 1
     place = np.broadcast_to(np.arange(layers)[:, None], (layers, slots))
     flat = (place * experts + expert_of_slot) * ranks + rank_of_slot
     replicas = np.bincount(flat.ravel(), minlength=layers * experts * ranks).reshape(layers, experts, ranks)
@@ -65,10 +64,14 @@ def rank_heat(tokens: IntArray, share: FloatArray) -> FloatArray:
 
 def node_heat(heat: FloatArray, node_of_rank: IntArray) -> FloatArray:
     """float64[W, N] heat of each node per rank of it, so that nodes of unequal size compare; heat: float64[W, R]."""
-    nodes = int(node_of_rank.max()) + 1
-    member = np.zeros((len(node_of_rank), nodes))
+    return frozen(heat @ per_node(node_of_rank), np.float64)
+
+
+def per_node(node_of_rank: IntArray) -> FloatArray:
+    """float64[R, N] matrix that averages ranks into their nodes; node_of_rank: int64[R]."""
+    member = np.zeros((len(node_of_rank), int(node_of_rank.max()) + 1))
     member[np.arange(len(node_of_rank)), node_of_rank] = 1.0
-    return frozen(heat @ (member / member.sum(axis=0)), np.float64)
+    return frozen(member / member.sum(axis=0), np.float64)
 
 
 def _sustained(load: AnyArray) -> HotSpots:

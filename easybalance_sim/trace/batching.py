@@ -80,8 +80,10 @@ def arrival_steps(seconds: FloatArray, requests: int, step_s: float, where: str)
 def token_steps(plan: Schedule) -> IntArray:
     """int64[T] step of every token, requests one after the other in queue order."""
     first = np.repeat(plan.start - _before(plan.length), plan.length)
-    return first + np.arange(int(plan.length.sum()), dtype=np.int64)
+    steps: IntArray = first + np.arange(int(plan.length.sum()), dtype=np.int64)
+    return steps
 
 
 def _before(length: IntArray) -> IntArray:
-    return np.cumsum(length) - length
+    sums: IntArray = np.cumsum(length) - length
+    return sums

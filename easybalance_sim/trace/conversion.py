@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from easybalance_sim.cluster.shapes import ModelShape
+import msgspec
+
+from easybalance_sim.cluster.shapes import ModelShape, find_shape
 from easybalance_sim.errors import UsageError
 from easybalance_sim.trace.files import LayoutHints
 from easybalance_sim.trace.schema import TraceMeta, id_dtype
@@ -51,6 +53,7 @@ class Converted:
 
     path: Path
     kind: str
+    model: str
     tokens: int
     steps: int
     layers: int
@@ -100,23 +103,34 @@ def trace_meta(
     job: Conversion, kind: str, layers: tuple[int, ...], experts: int, top_k: int, says: Mapping[str, str]
 ) -> TraceMeta:
     """The metadata of a converted trace, with the model's widths where a model was named; `origin` has the settings."""
-    model = job.model
-    return TraceMeta(
+    bare = TraceMeta(
         kind=kind,
         layers=layers,
         experts=experts,
         top_k=top_k,
         dtype=id_dtype(experts),
-        model=model.name if model else says.get("model", "unknown"),
-        groups=model.groups if model else 1,
-        topk_group=model.topk_groups if model else 1,
-        hidden=model.hidden if model else 0,
-        intermediate=model.intermediate if model else 0,
-        matrices=model.matrices if model else 3,
-        weight_dtype=model.dtype if model else "",
+        model=says.get("model", "unknown"),
         ranks=job.ranks if kind == "tokens" else 0,
         recorder="ebsim trace convert",
         origin=settings(job, kind),
+    )
+    model = job.model or find_shape(bare.model)
+    if model is None or (model.experts, model.top_k) != (experts, top_k):
+        return bare
+    return with_model(bare, model)
+
+
+def with_model(meta: TraceMeta, model: ModelShape) -> TraceMeta:
+    """`meta` with the name, groups and widths of a model."""
+    return msgspec.structs.replace(
+        meta,
+        model=model.name,
+        groups=model.groups,
+        topk_group=model.topk_groups,
+        hidden=model.hidden,
+        intermediate=model.intermediate,
+        matrices=model.matrices,
+        weight_dtype=model.dtype,
     )
 
 

@@ -275,7 +275,8 @@ def _lognormal_weights(recipe: Recipe, rng: np.random.Generator, extra: float = 
 
 def _floored(weights: FloatArray) -> FloatArray:
     """No expert quite cold: at least 1e-4 of the layer's mean, as measured routers leave no expert at zero."""
-    return np.maximum(weights, _FLOOR * weights.mean(axis=-1, keepdims=True))
+    floored: FloatArray = np.maximum(weights, _FLOOR * weights.mean(axis=-1, keepdims=True))
+    return floored
 
 
 def _rounded(values: FloatArray) -> Any:

@@ -124,6 +124,7 @@ def _report(path: Path, trace: CountTrace) -> Converted:
     return Converted(
         path=path,
         kind="counts",
+        model=trace.meta.model,
         tokens=int(trace.batch_tokens.sum()),
         steps=windows,
         layers=layers,

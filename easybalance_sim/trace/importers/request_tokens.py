@@ -73,6 +73,7 @@ def convert(job: Conversion) -> list[Converted]:
         Converted(
             path=job.output,
             kind="tokens",
+            model=meta.model,
             tokens=len(served.row),
             steps=len(np.unique(served.step)),
             layers=len(meta.layers),
@@ -229,7 +230,7 @@ def _serve(job: Conversion, requests: _Requests) -> tuple[_Served, tuple[str, ..
         position=requests.position[at[kept]],
         source_rank=place[kept] % job.ranks,
         workload=requests.workload[queue][place[kept]],
-        time_s=None if arrival is None else step[kept] * job.step_s,
+        time_s=None if arrival is None else step[kept].astype(np.float64) * job.step_s,
     )
     return served, _notes(job, len(order), len(kept), len(queue), arrival is None and plan.full_until == 0)
 

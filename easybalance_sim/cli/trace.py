@@ -1,0 +1,18 @@
+"""`ebsim trace`: make traces, look at them, check them."""
+
+from __future__ import annotations
+
+import typer
+
+from easybalance_sim.cli.trace_check import check
+from easybalance_sim.cli.trace_convert import convert
+from easybalance_sim.cli.trace_summary import summary
+from easybalance_sim.cli.trace_synthesise import synthesise
+
+app = typer.Typer(
+    name="trace",
+    no_args_is_help=True,
+    help="Make routing traces (convert, synthesise), look at them (summary) and check them (check).",
+)
+for _command in (convert, synthesise, check, summary):
+    app.command()(_command)

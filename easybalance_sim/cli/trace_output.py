@@ -1,0 +1,137 @@
+"""How the trace commands print: notes and progress on stderr, facts of a trace as a line or as JSON values."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from easybalance_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from easybalance_sim.trace.dataset import TokenTrace
+    from easybalance_sim.trace.scan import TraceScan
+    from easybalance_sim.trace.schema import CountTrace
+
+QUIET_S = 1.0
+
+
+class Format(StrEnum):
+    """How the result is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def progress(label: str) -> Callable[[int, int], None]:
+    """A function to tell (done, total); it prints `label: n %` on stderr at most once a second."""
+    last = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= QUIET_S:
+            last = time.monotonic()
+            sys.stderr.write(f"{label}: {100 * done // max(total, 1)} %\n")
+
+    return tell
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Each note as one line on stderr."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def facts(trace: TokenTrace | CountTrace, scan: TraceScan | None) -> dict[str, Any]:
+    """What a trace holds; `scan` is None for a count trace."""
+    meta = trace.meta
+    known: dict[str, Any] = {
+        "kind": meta.kind,
+        "model": meta.model,
+        "tokens": scan.tokens if scan else _count_tokens(trace),
+        "steps": scan.steps if scan else _count_windows(trace),
+        "layers": len(meta.layers),
+        "experts": meta.experts,
+        "top_k": meta.top_k,
+    }
+    return known | {"requests": scan.requests} if scan else known
+
+
+def facts_line(known: dict[str, Any]) -> str:
+    """`facts` for people."""
+    span = "steps" if known["kind"] == "tokens" else "window" if known["steps"] == 1 else "windows"
+    requests = f", {known['requests']:,} requests" if "requests" in known else ""
+    return (
+        f"{known['tokens']:,} tokens, {known['steps']:,} {span}{requests}, {known['layers']} layers × "
+        f"{known['experts']} experts, top-{known['top_k']}, model {known['model']}"
+    )
+
+
+def by_phase(trace: TokenTrace | CountTrace, scan: TraceScan | None) -> dict[str, int]:
+    """Tokens per phase that occurs."""
+    from easybalance_sim.trace.schema import PHASES
+
+    return _named(PHASES, scan.phase_tokens if scan else _sums(trace, "phase"))
+
+
+def by_workload(trace: TokenTrace | CountTrace, scan: TraceScan | None) -> dict[str, int]:
+    """Tokens per workload that occurs."""
+    return _named(trace.workloads, scan.workload_tokens if scan else _sums(trace, "workload"))
+
+
+def without_nan(value: Any) -> Any:
+    """Plain values for JSON: NaN becomes null, floats are cut to six significant digits."""
+    if isinstance(value, dict):
+        return {key: without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(inner) for inner in value]
+    if isinstance(value, float):
+        return None if math.isnan(value) else float(f"{value:.6g}")
+    return value
+
+
+def parse_layers(text: str | None) -> tuple[int, ...] | None:
+    """Layer ids from "3-60" or "0,2,4-7". Raises `UsageError` when it is neither."""
+    if text is None:
+        return None
+    ids: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"{text!r} is not a list of layer ids", where="--layers", fix="write 3-60 or 0,1,2")
+        ids += range(int(first), int(last) + 1) if dash else [int(first)]
+    if not ids or len(set(ids)) != len(ids):
+        raise UsageError(f"{text!r} has no layer, or one twice", where="--layers", fix="write 3-60 or 0,1,2")
+    return tuple(ids)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts as columns, the first one to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(text.rjust(w) for text, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    )
+
+
+def _named(names: Sequence[str], tokens: Any) -> dict[str, int]:
+    return {name: int(count) for name, count in zip(names, tokens, strict=False) if count}
+
+
+def _sums(trace: Any, column: str) -> Any:
+    import numpy as np
+
+    return np.bincount(getattr(trace, column), weights=trace.batch_tokens)
+
+
+def _count_tokens(trace: Any) -> int:
+    return int(trace.batch_tokens.sum())
+
+
+def _count_windows(trace: Any) -> int:
+    return len(trace.window)

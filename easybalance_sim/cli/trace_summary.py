@@ -1,0 +1,219 @@
+"""`ebsim trace summary`: how uneven the load is, how lasting, and how much of it is batch noise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from easybalance_sim.cli.trace_output import (
+    Format,
+    aligned,
+    by_phase,
+    by_workload,
+    facts,
+    facts_line,
+    say_notes,
+    without_nan,
+)
+from easybalance_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from easybalance_sim.cluster.topology import Topology
+    from easybalance_sim.load.windows import LoadWindows
+    from easybalance_sim.trace.schema import TraceMeta
+
+HOT_LISTED = 8
+
+
+def summary(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Trace files or folders of one model.")],
+    ranks: Annotated[int | None, typer.Option(help="Ranks of the EP group; default 8.")] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(help="Ranks per NVLink domain; default 8.")] = None,
+    cluster: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Cluster file instead of flags.")] = None,
+    window_steps: Annotated[int, typer.Option(help="Steps per window.")] = 16,
+    format: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TABLE,
+) -> None:
+    """Describe the load of a trace, layer by layer, and on a cluster under contiguous placement.
+
+    over-dispersion is the variance of the window loads over that of independent tokens: 1 means batch noise only.
+
+    Example: ebsim trace summary traces/tinymoe.parquet --ranks 8 --window-steps 16
+    """
+    from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
+    from easybalance_sim.trace.dataset import TokenTrace, open_trace
+
+    trace = open_trace(traces)
+    topology = _topology(trace.meta, ranks, ranks_per_node, cluster)
+    windowing = Windowing(steps=window_steps)
+    if isinstance(trace, TokenTrace):
+        scan, windows = trace.scan(), count_windows(trace.batches(), trace.meta, windowing)
+    else:
+        scan, windows = None, windows_of_counts(trace)
+    document = {
+        "trace": facts(trace, scan),
+        "phases": by_phase(trace, scan),
+        "workloads": by_workload(trace, scan),
+        **_measure(windows.full_only(), trace.meta, topology),
+        "notes": list(scan.notes if scan else ()),
+    }
+    if format is Format.JSON:
+        typer.echo(json.dumps(without_nan(document), indent=2))
+        return
+    typer.echo(_text(document))
+    say_notes(document["notes"])
+
+
+def _topology(meta: TraceMeta, ranks: int | None, ranks_per_node: int | None, cluster: Path | None) -> Topology:
+    from easybalance_sim.cluster.topology import load_cluster, uniform
+
+    if cluster is not None:
+        if ranks is not None or ranks_per_node is not None:
+            raise UsageError("--cluster and --ranks do not go together", fix="use one of them")
+        return load_cluster(cluster)
+    count = 8 if ranks is None else ranks
+    return uniform(count, 8 if ranks_per_node is None else ranks_per_node, -(-meta.experts // max(count, 1)))
+
+
+def _measure(windows: LoadWindows, meta: TraceMeta, topology: Topology) -> dict[str, Any]:
+    from easybalance_sim.load import analysis, hotspots
+
+    tokens = windows.tokens
+    share = _contiguous_share(windows, topology)
+    by_rank, by_node = analysis.placed_imbalance(tokens, share, topology.node_of_rank)
+    uneven, lasting = analysis.skew(windows.total), analysis.persistence(tokens)
+    dispersion = analysis.over_dispersion(tokens, meta.top_k)
+    experts = hotspots.hot_experts(tokens)
+    columns: dict[str, Any] = {
+        "layer": meta.layers,
+        "max_over_mean": uneven.max_over_mean.tolist(),
+        "entropy": uneven.entropy.tolist(),
+        "gini": uneven.gini.tolist(),
+        "rank_imbalance": [_spread(column) for column in by_rank.T],
+        "node_imbalance": [_spread(column) for column in by_node.T],
+        "correlation": lasting.correlation.tolist(),
+        "hot_overlap": lasting.hot_overlap.tolist(),
+        "over_dispersion": dispersion.tolist(),
+        "hot_expert_windows": experts.windows.sum(axis=1).tolist(),
+    }
+    heat = hotspots.rank_heat(tokens, share)
+    return {
+        "windows": {"count": len(tokens), "steps_per_window": windows.steps_per_window},
+        "cluster": {"ranks": topology.ranks, "nodes": topology.nodes, "placement": "contiguous"},
+        "layers": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+        "all_layers": {
+            "max_over_mean": _range(columns["max_over_mean"]),
+            "rank_imbalance": _spread(by_rank),
+            "node_imbalance": _spread(by_node),
+            "correlation": _mean(columns["correlation"]),
+            "hot_overlap": _mean(columns["hot_overlap"]),
+            "over_dispersion": _mean(columns["over_dispersion"]),
+        },
+        "reading": analysis.reading(_mean(columns["over_dispersion"])),
+        "hot_spots": {
+            "experts": _hottest(experts, meta),
+            "suppressed_spikes": experts.suppressed,
+            "rank_windows": hotspots.hot_ranks(heat).windows.tolist(),
+            "node_windows": hotspots.hot_ranks(hotspots.node_heat(heat, topology.node_of_rank)).windows.tolist(),
+        },
+    }
+
+
+def _contiguous_share(windows: LoadWindows, topology: Topology) -> Any:
+    import numpy as np
+
+    from easybalance_sim.load.hotspots import even_share
+    from easybalance_sim.policies import NotApplicable, Problem, make
+
+    load = windows.total.astype(np.float64)
+    try:
+        plan = make("contiguous", Problem(forecast=load, windows=windows.tokens[:0], topology=topology))
+    except NotApplicable as reason:
+        raise UsageError(str(reason), where="--ranks", fix="give at most one rank per expert") from reason
+    return even_share(plan.expert_of_slot, plan.rank_of_slot, plan.experts, topology.ranks)
+
+
+def _hottest(found: Any, meta: TraceMeta) -> list[dict[str, int]]:
+    import numpy as np
+
+    counts = found.windows
+    order = np.argsort(-counts, axis=None, kind="stable")[:HOT_LISTED]
+    places = zip(*np.unravel_index(order, counts.shape), strict=True)
+    return [
+        {"layer": meta.layers[layer], "expert": int(expert), "windows": int(counts[layer, expert])}
+        for layer, expert in places
+        if counts[layer, expert]
+    ]
+
+
+def _text(document: dict[str, Any]) -> str:
+    cluster, windows, all_layers = document["cluster"], document["windows"], document["all_layers"]
+    head = [
+        facts_line(document["trace"]),
+        "phases     " + _counts(document["phases"]),
+        "workloads  " + _counts(document["workloads"]),
+        f"windows    {windows['count']:,} of {windows['steps_per_window']} steps · ranks {cluster['ranks']}, "
+        f"nodes {cluster['nodes']}, {cluster['placement']} placement",
+    ]
+    spread = all_layers["max_over_mean"]
+    tail = [
+        f"expert max/mean over layers: min {spread['min']:.2f}, median {spread['median']:.2f}, max {spread['max']:.2f}",
+        f"over-dispersion {_number(all_layers['over_dispersion'])}: {document['reading']}",
+        _hot_text(document["hot_spots"]),
+    ]
+    return "\n".join([*head, "", _table(document), "", *tail])
+
+
+def _table(document: dict[str, Any]) -> str:
+    names = ("max_over_mean", "entropy", "gini", "correlation", "hot_overlap", "over_dispersion")
+    head = ("layer", "max/mean", "entropy", "gini", "correlation", "hot overlap", "over-disp.")
+    rows: list[tuple[str, ...]] = [(*head, "rank mean", "rank P99", "node mean", "node P99")]
+    rows += [
+        (str(layer["layer"]), *(_number(layer[name]) for name in names), *_placed(layer))
+        for layer in document["layers"]
+    ]
+    both = document["all_layers"]
+    lasting = (both["correlation"], both["hot_overlap"], both["over_dispersion"])
+    rows.append(("all", _number(both["max_over_mean"]["median"]), "", "", *map(_number, lasting), *_placed(both)))
+    return aligned(rows)
+
+
+def _placed(row: dict[str, Any]) -> list[str]:
+    pair = (row["rank_imbalance"], row["node_imbalance"])
+    return [_number(spread[name]) for spread in pair for name in ("mean", "p99")]
+
+
+def _hot_text(hot: dict[str, Any]) -> str:
+    listed = ", ".join(f"L{e['layer']}/E{e['expert']} ({e['windows']})" for e in hot["experts"]) or "none"
+    ranks = ", ".join(f"{rank} ({count})" for rank, count in enumerate(hot["rank_windows"]) if count) or "none"
+    return (
+        f"hot experts (windows): {listed}; {hot['suppressed_spikes']:,} single-window spikes not counted\n"
+        f"hot ranks over all layers (windows): {ranks}"
+    )
+
+
+def _counts(named: dict[str, int]) -> str:
+    return " · ".join(f"{name} {count:,}" for name, count in named.items())
+
+
+def _number(value: float) -> str:
+    return "–" if value != value else f"{value:.3f}"
+
+
+def _spread(values: Any) -> dict[str, float]:
+    import numpy as np
+
+    return {"mean": float(values.mean()), "p99": float(np.quantile(values, 0.99))}
+
+
+def _range(values: list[float]) -> dict[str, float]:
+    import numpy as np
+
+    return {"min": min(values), "median": float(np.median(values)), "max": max(values)}
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if value == value]
+    return sum(known) / len(known) if known else float("nan")
