@@ -31,7 +31,7 @@ def gate(
 
     Exit 0 accepted, 1 rejected, 3 insufficient evidence, 2 when the report or the criteria cannot be read.
 
-    Example: ebsim replay trace.parquet --plan plan.json --format json > report.json && ebsim gate report.json
+    Example: ebsim gate report.json --criteria strict.toml
     """
     from easybalance_sim.gate.criteria import load_criteria
     from easybalance_sim.gate.judge import judge
