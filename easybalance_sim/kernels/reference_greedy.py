@@ -38,7 +38,8 @@ def greedy(weight: FloatArray, slots_per_rank: IntArray) -> Int32Array:
 
     weight: float64[L, E] loads ≥ 0 · slots_per_rank: int64[R], each ≤ E, sum P ≥ E.
     """
-    return np.array([_place(layer, slots_per_rank) for layer in weight], np.int32).reshape(len(weight), -1)
+    placed = [_place(layer, slots_per_rank) for layer in weight]
+    return np.array(placed, np.int32).reshape(len(weight), int(slots_per_rank.sum()))
 
 
 def greedy_hierarchical(

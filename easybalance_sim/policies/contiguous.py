@@ -13,7 +13,7 @@ def place(problem: Problem) -> Plan:
     """Expert e in slot e of every layer; ranks use E//R or E//R + 1 slots where they have them."""
     return Plan(
         expert_of_slot=np.tile(np.arange(problem.experts, dtype=np.int32), (problem.layers, 1)),
-        slots_per_rank=zero_redundancy_slots(problem.experts, problem.topology),
+        slots_per_rank=zero_redundancy_slots(problem),
         experts=problem.experts,
         policy="contiguous",
     )

@@ -10,7 +10,7 @@ from easybalance_sim.policies._slots import zero_redundancy_slots
 
 def place(problem: Problem) -> Plan:
     """One replica of each expert, heaviest first to the least loaded rank; E//R or E//R + 1 slots per rank."""
-    slots = zero_redundancy_slots(problem.experts, problem.topology)
+    slots = zero_redundancy_slots(problem)
     return Plan(
         expert_of_slot=kernels.load().greedy(problem.forecast, slots),
         slots_per_rank=slots,

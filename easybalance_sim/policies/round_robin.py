@@ -11,7 +11,7 @@ from easybalance_sim.policies._slots import zero_redundancy_slots
 
 def place(problem: Problem) -> Plan:
     """Expert e on rank e mod R; a rank without a free slot is passed over."""
-    used = zero_redundancy_slots(problem.experts, problem.topology)
+    used = zero_redundancy_slots(problem)
     rank_of_slot = np.repeat(np.arange(len(used)), used)
     turn = np.arange(problem.experts) - np.repeat(np.cumsum(used) - used, used)
     # Slot number `turn` of every rank is dealt in round `turn`; ranks in order within a round.
