@@ -1,6 +1,6 @@
 """Makes traces/tinymoe.parquet, a sample of whole requests from the full recording.
 
-python traces/make_sample.py ../shared/data/tinymoe_routing/tokens.parquet traces/tinymoe.parquet
+python traces/make_sample.py tokens.parquet traces/tinymoe.parquet
 """
 
 from __future__ import annotations

@@ -43,7 +43,9 @@ def convert(
     batch of --concurrency slots, one decode token per request and step; a count table (layer, counts, and a text column
     that names groups), one count trace per group; or a trace in another layout (lists of ids, one row per layer).
 
-    Example: ebsim trace convert ../shared/data/gptoss20b_routing -o gptoss.parquet --concurrency 128
+    Example: ebsim trace convert traces/tinymoe.parquet -o packed.parquet
+
+    Example: ebsim trace convert routed_tokens/ -o trace.parquet --model gpt-oss-20b --concurrency 128
     """
     from easybalance_sim.cluster.shapes import load_shape
     from easybalance_sim.trace.conversion import Conversion

@@ -74,7 +74,8 @@ def arrival_steps(seconds: FloatArray, requests: int, step_s: float, where: str)
         )
     since_first = seconds[:requests] - seconds[0]
     # The epsilon keeps an arrival that is a whole number of steps away from slipping into the next one.
-    return np.ceil(since_first / step_s - 1e-9).astype(np.int64)
+    steps: IntArray = np.ceil(since_first / step_s - 1e-9).astype(np.int64)
+    return steps
 
 
 def token_steps(plan: Schedule) -> IntArray:
