@@ -116,7 +116,9 @@ def _is_moe(layer: int, keys: _Keys) -> bool:
     step = max(1, keys.optional("decoder_sparse_step", 1), keys.optional("interleave_moe_layer_step", 1))
     if (layer + 1) % step or layer in (keys.config.get("mlp_only_layers") or ()):
         return False
-    return layer >= keys.optional("first_k_dense_replace", 0) and layer % max(1, keys.optional("moe_layer_freq", 1)) == 0
+    return (
+        layer >= keys.optional("first_k_dense_replace", 0) and layer % max(1, keys.optional("moe_layer_freq", 1)) == 0
+    )
 
 
 def _listed(layer: int, keys: _Keys) -> bool | None:
@@ -161,10 +163,10 @@ def _declared_dtype(config: Config) -> str:
 
 def _compressed_tensors(quantisation: Config) -> str | None:
     groups = quantisation.get("config_groups")
-    first = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
-    weights = first.get("weights") if isinstance(first, dict) else None
-    kind = (weights.get("type"), weights.get("num_bits")) if isinstance(weights, dict) else None
-    return {("int", 4): "int4_g32", ("float", 4): "nvfp4", ("float", 8): "fp8_block"}.get(kind) if kind else None
+    weights = [g.get("weights") or {} for g in groups.values()] if isinstance(groups, dict) else []
+    kinds = {("int", 4): "int4_g32", ("float", 4): "nvfp4", ("float", 8): "fp8_block"}
+    found = (kinds.get((str(w.get("type")), int(w.get("num_bits") or 0))) for w in weights)
+    return next(found, None)
 
 
 def _known(dtype: str | None, what: str, where: str) -> str:

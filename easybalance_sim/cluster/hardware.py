@@ -144,7 +144,9 @@ def _parse(text: str, where: str) -> HardwareProfile:
     try:
         profile = msgspec.convert(tomllib.loads(text), HardwareProfile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ProfileError(f"not a hardware profile: {error}", where=where, fix="see cluster/profiles/ for one") from error
+        raise ProfileError(
+            f"not a hardware profile: {error}", where=where, fix="see cluster/profiles/ for one"
+        ) from error
     problem = _profile_problem(profile)
     if problem:
         raise ProfileError(problem, where=where, fix="correct the value")

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+from pathlib import Path
 from types import ModuleType
 
 BACKENDS = ("auto", "reference", "numba")
@@ -20,3 +22,16 @@ def load(name: str = "auto") -> ModuleType:
         raise ValueError(f"no kernel backend {name!r}; there are {', '.join(BACKENDS)}")
     module = "reference" if name == "reference" else "numba_cpu"
     return importlib.import_module(f"easybalance_sim.kernels.{module}")
+
+
+def compiled_before() -> bool:
+    """Whether numba's cache already holds kernels, so that this run need not compile them all.
+
+    Looks where numba looks, without importing it: NUMBA_CACHE_DIR, `__pycache__` beside the kernels, else the user's
+    cache folder.
+    """
+    here = Path(__file__).parent
+    places = [here / "__pycache__", Path.home() / ".cache" / "numba"]
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        places = [Path(os.environ["NUMBA_CACHE_DIR"])]
+    return any(next(place.rglob("numba_dispatch.*.nbi"), None) is not None for place in places)

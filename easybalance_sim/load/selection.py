@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,18 +16,24 @@ from easybalance_sim.trace.schema import PHASES, TokenBatch
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Selection:
-    """A filter over token batches. phase: code or None for all · workloads: codes or None for all ·
-    split, side: the side to keep, or None for both."""
+    """A filter over token batches.
+
+    phase: code or None for all · workloads: codes or None for all · split, side: the side to keep, or None for both ·
+    without: tokens that this other selection holds are left out · every, window_steps: keep one in `every` windows.
+    """
 
     phase: int | None = None
     workloads: tuple[int, ...] | None = None
     split: Split | None = None
     side: int = 0
+    without: Selection | None = None
+    every: int = 1
+    window_steps: int = 1
 
     def batches(self, trace: TokenTrace) -> Iterator[TokenBatch]:
-        """The chosen tokens of `trace`, still whole steps, batches without any left out."""
+        """The chosen tokens of `trace`, batches without any left out; a step keeps only its chosen tokens."""
         for batch in trace.batches():
-            keep = self._mask(batch)
+            keep = self.mask(batch)
             if keep is None:
                 yield batch
             elif keep.any():
@@ -35,9 +41,14 @@ class Selection:
 
     def of_side(self, split: Split, side: int) -> Selection:
         """The same filter on one side of a split."""
-        return Selection(phase=self.phase, workloads=self.workloads, split=split, side=side)
+        return replace(self, split=split, side=side)
 
-    def _mask(self, batch: TokenBatch) -> BoolArray | None:
+    def sampled(self, every: int, window_steps: int) -> Selection:
+        """The same filter on one in `every` windows of `window_steps` steps."""
+        return replace(self, every=every, window_steps=window_steps)
+
+    def mask(self, batch: TokenBatch) -> BoolArray | None:
+        """bool[T] tokens to keep, None for all."""
         parts: list[BoolArray] = []
         if self.phase is not None:
             parts.append(batch.phase == self.phase)
@@ -45,6 +56,11 @@ class Selection:
             parts.append(np.isin(batch.workload, self.workloads))
         if self.split is not None:
             parts.append(self.split.mask(batch, self.side))
+        if self.every > 1:
+            parts.append(batch.step // self.window_steps % self.every == 0)
+        if self.without is not None:
+            out = self.without.mask(batch)
+            parts.append(np.zeros(batch.tokens, np.bool_) if out is None else ~out)
         return np.logical_and.reduce(parts) if parts else None
 
 

@@ -1,0 +1,79 @@
+"""The `ebsim` command: mounts the commands, turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import click
+import typer
+
+from easybalance_sim import __version__
+from easybalance_sim.cli import gate, plan, replay, trace
+from easybalance_sim.errors import EbsimError
+
+INTERRUPTED, INTERNAL = 130, 70
+
+app = typer.Typer(
+    name="ebsim",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(plan.plan)
+app.command()(replay.replay)
+app.command()(gate.gate)
+app.add_typer(trace.app, name="trace")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ebsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Plan where the experts of a Mixture-of-Experts model live, and prove the plan on traffic it was not made from.
+
+    Exit codes: 0 accepted or ok · 1 rejected by the gate · 2 bad input · 3 insufficient evidence · 70 internal error.
+
+    Example: ebsim plan traces/tinymoe.parquet -o plan.json
+    """
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        return _refuse(error.format_message(), error.exit_code)
+    except EbsimError as error:
+        return _refuse(str(error), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("ebsim: interrupted, no file was changed\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERNAL
+    except Exception as error:
+        if os.environ.get("EBSIM_DEBUG"):
+            traceback.print_exc()
+        return _refuse(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)
+
+
+def _refuse(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    sys.stderr.write(f"ebsim: error: {line}\n")
+    return code

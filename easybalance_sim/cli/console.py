@@ -1,0 +1,63 @@
+"""The one place that talks to the terminal: results on stdout, notes and progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+
+QUIET_S = 1.0
+REPEAT_S = 5.0
+
+
+class Format(StrEnum):
+    """How the result is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Console:
+    """Notes once each, progress for what takes longer than a second; a `Listener` of the pipeline."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Print `note: text` on stderr, the first time."""
+        if text not in self.notes:
+            self.notes.append(text)
+            sys.stderr.write(f"note: {text}\n")
+
+    def progress(self, label: str, total: int) -> Callable[[int], None]:
+        """A stage of `total` units: prints `label: n %` after a second, then now and then (each second on a terminal)."""
+        started = last = time.monotonic()
+        done, pause = 0, QUIET_S if sys.stderr.isatty() else REPEAT_S
+
+        def advance(units: int) -> None:
+            nonlocal done, last
+            done += units
+            now = time.monotonic()
+            if now - started >= QUIET_S and (last == started or now - last >= pause):
+                last = now
+                sys.stderr.write(f"{label}: {min(100, 100 * done // max(total, 1))} %\n")
+
+        return advance
+
+
+def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+    """Rows of texts as columns; the first `left` columns to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row[:left], widths[:left], strict=True)]
+        cells += [text.rjust(width) for text, width in zip(row[left:], widths[left:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Each note as one line on stderr."""
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")

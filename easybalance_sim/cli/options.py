@@ -1,0 +1,58 @@
+"""Options that `plan` and `replay` share, and how they become `Settings`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from easybalance_sim.cli.console import Format
+
+Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Trace files or folders of one model.")]
+Cluster = Annotated[
+    Path | None, typer.Option("--cluster", metavar="FILE.toml", help="The cluster (examples: scenarios/clusters).")
+]
+Ranks = Annotated[int | None, typer.Option("--ranks", min=1, help="Ranks of the EP group [8].")]
+RanksPerNode = Annotated[
+    int | None, typer.Option("--ranks-per-node", min=1, help="Ranks that share NVLink [8, or all if fewer].")
+]
+SlotsPerRank = Annotated[
+    int | None, typer.Option("--slots-per-rank", min=1, help="Expert slots per rank and layer [ceil(E/R) + 1].")
+]
+Model = Annotated[
+    str, typer.Option("--model", metavar="NAME|config.json", help="Model shape, when the trace does not say it.")
+]
+Profile = Annotated[
+    str, typer.Option("--profile", metavar="NAME|FILE", help="Hardware: h100, h200, … or your .toml, .csv, .parquet.")
+]
+Phase = Annotated[str | None, typer.Option("--phase", metavar="NAME", help="Only prefill or only decode tokens.")]
+Workloads = Annotated[
+    list[str] | None, typer.Option("--workload", metavar="NAME", help="Only this workload; may be repeated.")
+]
+WindowSeconds = Annotated[
+    float, typer.Option("--window-seconds", min=0.0, help="Windows of this many seconds instead of steps.")
+]
+AllToAll = Annotated[
+    str, typer.Option("--all-to-all", metavar="MODE", help="auto, normal or low_latency (auto: by phase).")
+]
+StepTokens = Annotated[
+    int, typer.Option("--step-tokens", min=0, help="Count traces: tokens per drawn step [128 or 4096 per rank].")
+]
+Criteria = Annotated[
+    Path | None, typer.Option("--criteria", metavar="FILE.toml", help="Limits of the gate that replace the defaults.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of every random choice.")]
+Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or gpu.")]
+OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+
+
+def settings(
+    traces: list[Path], workloads: list[str] | None, window_steps: int | None, dispatch: str | None, **others: Any
+) -> Any:
+    """`session.Settings` from the command line's values; None for window and dispatch means the default."""
+    from easybalance_sim.session import Settings
+
+    fixed = {"window_steps": window_steps, "dispatch": dispatch}
+    said = {name: value for name, value in fixed.items() if value is not None}
+    return Settings(traces=tuple(traces), workloads=tuple(workloads or ()), **said, **others)

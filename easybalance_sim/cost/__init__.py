@@ -1,0 +1,1 @@
+"""What a placement costs: expert time, communication, memory, one objective in seconds."""

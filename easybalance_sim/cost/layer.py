@@ -1,0 +1,126 @@
+"""Seconds of one MoE layer: dispatch, experts, combine, each until its slowest rank is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from easybalance_sim.arrays import FloatArray, Int16Array, Int32Array, IntArray, frozen
+from easybalance_sim.cluster.hardware import PHASES, HardwareProfile
+from easybalance_sim.cluster.model_shape import ModelShape
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.cost.expert import ExpertModel, expert_cost
+from easybalance_sim.cost.network import LinkCost, link_cost
+from easybalance_sim.cost.profiles import TableCost
+from easybalance_sim.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerSeconds:
+    """Seconds of every (step, layer), serial with barriers: a rank waits for the slowest of each part.
+
+    dispatch, expert, combine: float64[W, L] · active: int16[W, L, R] active slots of each rank.
+    """
+
+    dispatch: FloatArray
+    expert: FloatArray
+    combine: FloatArray
+    active: Int16Array
+
+    @property
+    def total(self) -> FloatArray:
+        """float64[W, L] dispatch + expert + combine."""
+        return self.dispatch + self.expert + self.combine
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerCost:
+    """The cost of one MoE layer on one cluster, see `layer_cost`.
+
+    slot_start: int32[R+1] first slot of each rank · speed: float64[R] expert time is divided by it. Shared experts,
+    attention and norms are left out: they are the same for every placement.
+    """
+
+    profile: str
+    expert: ExpertModel
+    dispatch: LinkCost
+    combine: LinkCost
+    slot_start: Int32Array
+    speed: FloatArray
+
+    def seconds(
+        self, slot_tokens: Int32Array, distinct: Int32Array, rdma: Int32Array, nvlink: Int32Array
+    ) -> LayerSeconds:
+        """Seconds per (step, layer).
+
+        slot_tokens: int32[W, L, P] assignments that a slot computes · distinct: int32[W, L, R] distinct tokens that
+        arrive at a rank · rdma, nvlink: int32[W, L, R] dispatched copies in the busier direction of each rank; combine
+        sends the same copies back.
+        """
+        expert, active = self.expert.seconds(slot_tokens, distinct, self.slot_start, self.speed)
+        return LayerSeconds(
+            dispatch=self.dispatch.seconds(rdma, nvlink),
+            expert=expert,
+            combine=self.combine.seconds(rdma, nvlink),
+            active=active,
+        )
+
+    @property
+    def copy_bytes(self) -> float:
+        """Bytes of one copy of a token there (dispatch) and back (combine)."""
+        return self.dispatch.copy_bytes + self.combine.copy_bytes
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the seconds are not calibrated, each reason once; empty when they are."""
+        return tuple(dict.fromkeys((*self.expert.reasons, *self.dispatch.reasons, *self.combine.reasons)))
+
+    @property
+    def calibrated(self) -> bool:
+        """True when every part was measured on this GPU, model width and number of nodes."""
+        return not self.reasons
+
+    @property
+    def band_p90(self) -> float:
+        """90th percentile of the relative error of the worst part, on rows that its fit did not see."""
+        return max(self.expert.band_p90, self.dispatch.link.band_p90, self.combine.link.band_p90)
+
+    @property
+    def label(self) -> str:
+        """One line: "h200 · fp8_block deepgemm_masked · band ±27 %", then "uncalibrated: …" where it is."""
+        line = f"{self.profile} · {self.expert.name} · band ±{100 * self.band_p90:.0f} %"
+        return line if self.calibrated else f"{line} · uncalibrated: {'; '.join(self.reasons)}"
+
+
+def layer_cost(
+    profile: HardwareProfile,
+    shape: ModelShape,
+    topology: Topology,
+    slots_per_rank: IntArray,
+    mode: str,
+    phase: str,
+    *,
+    kernel: str = "",
+) -> LayerCost:
+    """The layer cost for plans with `slots_per_rank` (int64[R]) slots.
+
+    mode: all-to-all mode, `normal` or `low_latency` · phase: `prefill` or `decode` chooses the kernel; `unknown` counts
+    as decode · kernel: a kernel of the profile by name instead. A profile with the user's table takes the expert time
+    from it. Raises `UsageError` for an unknown mode or phase, `ProfileError` for an unknown kernel.
+    """
+    if phase not in (*PHASES, "unknown"):
+        raise UsageError(f"unknown phase; there are {', '.join((*PHASES, 'unknown'))}", where=phase)
+    expert: ExpertModel
+    if profile.expert_table is not None:
+        expert = TableCost(table=profile.expert_table)
+    else:
+        expert = expert_cost(profile, shape, "decode" if phase == "unknown" else phase, kernel)
+    return LayerCost(
+        profile=profile.name,
+        expert=expert,
+        dispatch=link_cost(profile, shape, topology.nodes, mode, "dispatch"),
+        combine=link_cost(profile, shape, topology.nodes, mode, "combine"),
+        slot_start=frozen(np.concatenate([[0], np.cumsum(slots_per_rank)]), np.int32),
+        speed=topology.speed,
+    )

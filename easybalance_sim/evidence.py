@@ -1,0 +1,97 @@
+"""Puts what a replay showed into the report, and the report before the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from easybalance_sim.cost.memory import kv_loss_frac
+from easybalance_sim.gate.criteria import Criteria
+from easybalance_sim.gate.judge import judge
+from easybalance_sim.gate.verdict import Verdict
+from easybalance_sim.plan.migration import migration
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.session import Session
+from easybalance_sim.trace.dataset import TokenTrace
+
+
+def assemble(session: Session, before: Outcome, after: Outcome, split: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of `after` (the plan) against `before` (the baseline) on the same traffic, still without verdict.
+
+    split: settings and window numbers of the run. Keys are the documented JSON; every number is finite.
+    """
+    baseline, plan = before.section(session.shape), after.section(session.shape)
+    cost = session.bench.cost(after.plan)
+    return {
+        "trace": _trace(session),
+        "split": {**split, "held_out_tokens": after.tokens},
+        "cluster": {
+            "ranks": session.topology.ranks,
+            "nodes": session.topology.nodes,
+            "slots_per_rank": int(session.topology.slots_per_rank.max()),
+            "profile": session.topology.profile,
+        },
+        "model": {
+            "name": session.shape.name,
+            "expert_bytes": session.shape.expert_bytes,
+            "assumed": session.shape.assumed,
+        },
+        "dispatch": session.bench.rule,
+        "cost": {
+            "label": cost.label,
+            "calibrated": cost.calibrated and not session.shape.assumed,
+            "all_to_all": session.bench.mode,
+            "phase": session.phase,
+            "expected_values": after.expected,
+        },
+        "baseline": baseline,
+        "plan": plan,
+        "gain": {"share_of_possible": _share_of_possible(baseline, plan)},
+        "memory": {
+            "kv_cache_loss_frac": kv_loss_frac(
+                after.plan.slots_per_rank, before.plan.slots_per_rank, session.shape, session.hbm_bytes
+            )
+        },
+        "migration": dict(migration_between(session, before.plan, after.plan)),
+    }
+
+
+def with_verdict(report: dict[str, Any], criteria: Criteria) -> tuple[dict[str, Any], Verdict]:
+    """The report with its `verdict` section, and the verdict."""
+    verdict = judge(report, criteria)
+    return {**report, "verdict": verdict.to_dict()}, verdict
+
+
+def migration_between(session: Session, old: Plan, new: Plan) -> Mapping[str, int | float]:
+    """The `migration` section: what going from `old` to `new` moves on this cluster."""
+    return migration(
+        old,
+        new,
+        expert_bytes=session.shape.expert_bytes,
+        node_of_rank=session.topology.node_of_rank,
+        nvlink_bytes_per_s=session.hardware.migration.nvlink_bytes_per_s,
+        network_bytes_per_s=session.hardware.migration.cross_node_bytes_per_s,
+    ).to_dict()
+
+
+def _trace(session: Session) -> dict[str, Any]:
+    meta, trace = session.meta, session.trace
+    return {
+        "kind": meta.kind,
+        "model": meta.model,
+        "files": [str(path) for path in trace.paths],
+        "fingerprint": session.trace_fingerprint,
+        "tokens": trace.scan().tokens if isinstance(trace, TokenTrace) else int(trace.batch_tokens.sum()),
+        "steps": trace.scan().steps if isinstance(trace, TokenTrace) else len(trace.tokens),
+        "layers": len(meta.layers),
+        "experts": meta.experts,
+        "top_k": meta.top_k,
+    }
+
+
+def _share_of_possible(baseline: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
+    """Mean imbalance saved over what the lower bound of the average load would allow; None when nothing can be."""
+    most = baseline["rank_imbalance"]["mean"] - plan["lower_bound_imbalance"]
+    saved: float = baseline["rank_imbalance"]["mean"] - plan["rank_imbalance"]["mean"]
+    return round(saved / most, 4) if most > 1e-9 else None

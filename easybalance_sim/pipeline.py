@@ -1,0 +1,237 @@
+"""What `ebsim plan` does, start to end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from easybalance_sim import policies
+from easybalance_sim.cost.objective import objective_seconds
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.evidence import assemble, migration_between, with_verdict
+from easybalance_sim.gate.criteria import load_criteria
+from easybalance_sim.gate.verdict import ACCEPTED, Verdict
+from easybalance_sim.load.forecast import forecast
+from easybalance_sim.load.split import FIT, HELD_OUT
+from easybalance_sim.load.windows import LoadWindows
+from easybalance_sim.plan import lint
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, read_plan, write_plan
+from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.traffic import Traffic
+from easybalance_sim.session import Listener, Session, Settings, open_session
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """`settings` and what only planning needs; fields as the command's flags."""
+
+    settings: Settings
+    policies: tuple[str, ...] = ()
+    split: str = "time"
+    held_out: float = 0.5
+    forecast: str = "mean"
+    half_life: float = 0.0
+    criteria: Path | None = None
+    current: Path | None = None
+    force: bool = False
+    output: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A plan that competes, its outcome on the fit side and its objective in seconds per step."""
+
+    plan: Plan
+    outcome: Outcome
+    objective_s: float
+    migration_s: float
+
+
+def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Verdict]:
+    """Fit candidates on one side of the trace, judge the best on the other, write it when accepted.
+
+    Returns the report (the documented JSON object) and the verdict. Raises `EbsimError` subclasses for bad input.
+    """
+    clock = _Clock()
+    criteria = load_criteria(request.criteria)
+    parent = read_plan(request.current) if request.current is not None else None
+    session = open_session(request.settings, tell)
+    traffic = session.traffic(request.split, request.held_out, request.settings.seed)
+    clock.lap("read")
+    windows = traffic.fit_windows()
+    problem = _problem(request, session, windows, parent)
+    plans = _propose(request, problem, tell)
+    clock.lap("candidates")
+    candidates = _score(plans, traffic, session)
+    best = min(candidates, key=lambda candidate: candidate.objective_s)
+    clock.lap("scoring")
+    side = HELD_OUT if traffic.has_held_out() else FIT
+    if side == FIT:
+        tell.note("nothing is held out: the figures are those of the fit windows, no proof")
+    before, after = traffic.replay([plans[0], best.plan], side, session.bench)
+    clock.lap("replay")
+    split = _split_section(traffic, windows, session.meta.top_k, after, side)
+    report = assemble(session, before, after, split)
+    report["fit"] = best.outcome.section(session.shape)
+    report["candidates"] = [_candidate_row(candidate) for candidate in candidates]
+    report, verdict = with_verdict(report, criteria)
+    written = _publish(request, session, best.plan, parent, report, verdict)
+    return {**report, **written, "timing_s": clock.laps()}, verdict
+
+
+def _problem(request: PlanRequest, session: Session, windows: LoadWindows, parent: PlanDocument | None) -> Problem:
+    current = None if parent is None else _current(parent, session)
+    return Problem(
+        forecast=forecast(windows, request.forecast, request.half_life).tokens,
+        windows=windows.tokens,
+        topology=session.topology,
+        groups=session.meta.groups,
+        current=current,
+        seed=request.settings.seed,
+    )
+
+
+def _current(parent: PlanDocument, session: Session) -> Plan:
+    plan = parent.plan()
+    wanted = (session.meta.layers, session.meta.experts, session.topology.ranks)
+    got = (parent.layer_ids, plan.experts, plan.ranks)
+    if got != wanted:
+        raise PlanError(
+            f"the plan in force is for {len(got[0])} layers, {got[1]} experts, {got[2]} ranks; "
+            f"the trace and cluster have {len(wanted[0])}, {wanted[1]}, {wanted[2]} (or other layer ids)",
+            where="--current",
+        )
+    return plan
+
+
+def _propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
+    """The baseline first, then every other plan that a policy makes."""
+    baseline = "keep" if problem.current is not None else "contiguous"
+    wanted = request.policies or policies.names()
+    plans = [policies.make(baseline, problem)]
+    for name in wanted:
+        if name == baseline:
+            continue
+        try:
+            plans.append(policies.make(name, problem))
+        except NotApplicable as reason:
+            if request.policies:
+                raise UsageError(str(reason), where=f"--policy {name}") from reason
+            if name != "keep":
+                tell.note(f"policy {name} does not apply: {reason}")
+    for plan in plans[1:]:
+        _require_clean(plan, problem)
+    return plans
+
+
+def _require_clean(plan: Plan, problem: Problem) -> None:
+    """A policy must not propose what engines choke on."""
+    for finding in lint.lint(plan, problem.topology):
+        if finding.level == lint.ERROR:
+            raise PlanError(finding.message, where=f"policy {plan.policy}, layer row {finding.layer}")
+
+
+def _score(plans: list[Plan], traffic: Traffic, session: Session) -> list[Candidate]:
+    """Every plan on the fit side: the held-out side is never looked at to choose."""
+    outcomes = traffic.replay(plans, FIT, session.bench)
+    rdma = session.hardware.inter_node_bytes_per_s
+    scored = []
+    for plan, outcome in zip(plans, outcomes, strict=True):
+        seconds = float(migration_between(session, plans[0], plan)["seconds"])
+        value = objective_seconds(
+            float(np.quantile(outcome.step_seconds(), 0.99)),
+            outcome.cross_node_bytes / max(len(outcome.layer_seconds), 1),
+            seconds,
+            rdma_bytes_per_s=rdma,
+            ranks=plan.ranks,
+        )
+        scored.append(Candidate(plan=plan, outcome=outcome, objective_s=value, migration_s=seconds))
+    return scored
+
+
+def _split_section(traffic: Traffic, windows: LoadWindows, top_k: int, after: Outcome, side: int) -> dict[str, Any]:
+    held = side == HELD_OUT
+    return {
+        **traffic.describe_split(),
+        "fit_steps": int(windows.steps.sum()),
+        "fit_windows": len(windows.window),
+        "fit_tokens": int(windows.tokens[:, 0].sum()) // top_k,
+        "held_out_steps": after.steps if held else 0,
+        "held_out_windows": after.windows if held else 0,
+    }
+
+
+def _candidate_row(candidate: Candidate) -> dict[str, Any]:
+    ratios = candidate.outcome.window_imbalance
+    return {
+        "policy": candidate.plan.policy,
+        "slots": candidate.plan.slots,
+        "objective_us": round(candidate.objective_s * 1e6, 3),
+        "fit_imbalance_mean": round(float(np.nanmean(ratios)), 6),
+        "fit_imbalance_p99": round(float(np.nanquantile(ratios, 0.99)), 6),
+        "migration_s": round(candidate.migration_s, 6),
+    }
+
+
+def _publish(
+    request: PlanRequest,
+    session: Session,
+    plan: Plan,
+    parent: PlanDocument | None,
+    report: dict[str, Any],
+    verdict: Verdict,
+) -> dict[str, Any]:
+    """Write the plan file if there is an -o and the verdict allows it; an old file stays otherwise."""
+    split = report["split"]
+    doc = document(
+        plan,
+        layer_ids=session.meta.layers,
+        topology=session.topology,
+        trace=TraceRecord(
+            fingerprint=session.trace_fingerprint,
+            files=tuple(report["trace"]["files"]),
+            fit={name: split[f"fit_{name}"] for name in ("steps", "windows", "tokens")},
+            held_out={name: split[f"held_out_{name}"] for name in ("steps", "windows", "tokens")},
+            split={
+                name: split[name]
+                for name in ("by", "held_out", "seed", "window_steps", "window_seconds", "phase", "workloads")
+            },
+        ),
+        dispatch=session.bench.rule,
+        evidence={name: value for name, value in report.items() if name not in ("verdict", "migration")},
+        verdict=report["verdict"],
+        migration=report["migration"],
+        model=session.shape.name,
+        model_revision=session.meta.model_revision,
+        phase=request.settings.phase or "",
+        parent=parent,
+    )
+    wanted = request.output is not None and (verdict.status == ACCEPTED or request.force)
+    if wanted and request.output is not None:
+        write_plan(request.output, doc)
+    return {"plan_file": str(request.output) if wanted else None, "fingerprint": doc.fingerprint()}
+
+
+class _Clock:
+    """Seconds of each stage."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+        self._laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """The stage `name` ends here."""
+        now = time.perf_counter()
+        self._laps[name] = now - self._last
+        self._last = now
+
+    def laps(self) -> dict[str, float]:
+        """Rounded seconds by stage, and their total."""
+        rounded = {name: round(value, 3) for name, value in self._laps.items()}
+        return {**rounded, "total": round(sum(self._laps.values()), 3)}

@@ -1,0 +1,1 @@
+"""Replay: recorded tokens through a plan and an engine's replica choice, to loads, bytes and seconds."""

@@ -1,0 +1,164 @@
+"""Streams token batches through plans: every token of a step to slots, ranks, link copies and layer seconds."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from easybalance_sim import kernels
+from easybalance_sim.arrays import AnyArray, Int32Array, IntArray, frozen, sealed
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.errors import UsageError
+from easybalance_sim.load.counting import Windowing
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.replay.dispatch import Dispatch, prepare
+from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.tally import StepBlock, Tally
+from easybalance_sim.trace.schema import TokenBatch
+
+CELLS_PER_CHUNK = 1 << 23
+"""Upper bound of steps × layers × slots handled at once: 32 MB of counts."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject:
+    """One plan under test with its replica choice and its cost model."""
+
+    plan: Plan
+    dispatch: Dispatch
+    cost: LayerCost
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Links:
+    """How copies travel in a topology. node: int32[R] · entry: int32[R, N] rank of a node that takes in the copies of a
+    source (the one with the source's local index; the source itself at home) · per_node: DeepEP normal mode."""
+
+    node: Int32Array
+    entry: Int32Array
+    nodes: int
+    per_node: bool
+
+
+def links(topology: Topology, mode: str) -> Links:
+    """The links of a topology in `normal` or `low_latency` mode."""
+    node = topology.node_of_rank
+    members = [np.flatnonzero(node == n) for n in range(topology.nodes)]
+    local = np.array([int(np.searchsorted(members[node[rank]], rank)) for rank in range(topology.ranks)])
+    entry = np.stack([ranks[local % len(ranks)] for ranks in members], axis=1)
+    return Links(
+        node=frozen(node, np.int32), entry=frozen(entry, np.int32), nodes=topology.nodes, per_node=mode == "normal"
+    )
+
+
+def subject(plan: Plan, topology: Topology, rule: str, cost: LayerCost, seed: int) -> Subject:
+    """Make a plan ready for replay. Raises `UsageError` when its ranks are not the topology's."""
+    if plan.ranks != topology.ranks:
+        raise UsageError(
+            f"the plan is for {plan.ranks} ranks, the cluster has {topology.ranks}",
+            where=plan.policy,
+            fix="check --cluster",
+        )
+    return Subject(plan=plan, dispatch=prepare(rule, plan, frozen(topology.node_of_rank, np.int32), seed), cost=cost)
+
+
+def replay(
+    batches: Iterable[TokenBatch],
+    subjects: Sequence[Subject],
+    route: Links,
+    windowing: Windowing,
+    recorded_ranks: int,
+    progress: Callable[[int], None] = lambda tokens: None,
+) -> list[Outcome]:
+    """Replay all batches under every subject; one pass over the trace, memory independent of its length per step.
+
+    recorded_ranks: R of the recording; when it is not the cluster's R, a token's source rank is request mod R.
+    progress: called with the tokens done after each batch.
+    """
+    tallies = [Tally(item.plan) for item in subjects]
+    workers = len(os.sched_getaffinity(0))
+    for batch in batches:
+        placed = _with_sources(batch, len(route.node), recorded_ranks)
+        for chunk in _chunks(placed, max(item.plan.slots for item in subjects)):
+            layout = _Steps.of(chunk, windowing, len(route.node))
+            for item, tally in zip(subjects, tallies, strict=True):
+                tally.add(_block(chunk, layout, item, route, workers))
+        progress(batch.tokens)
+    return [tally.outcome(item.cost.copy_bytes) for item, tally in zip(subjects, tallies, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Steps:
+    """start: int64[W+1] first token of each step · step: int64[W] · row: int32[T] · window: int64[W]."""
+
+    start: IntArray
+    step: IntArray
+    row: Int32Array
+    window: IntArray
+
+    @classmethod
+    def of(cls, batch: TokenBatch, windowing: Windowing, ranks: int) -> _Steps:
+        first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+        return cls(
+            start=frozen(np.append(first, batch.tokens), np.int64),
+            step=frozen(batch.step[first], np.int64),
+            row=sealed(kernels.load().local_rows(batch.step, batch.source_rank, ranks)),
+            window=windowing.ids(batch)[first],
+        )
+
+
+def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, workers: int) -> StepBlock:
+    plan, count, layers = item.plan, len(steps.step), item.plan.layers
+    ranks = plan.ranks
+    slot_tokens = np.zeros((count, layers, plan.slots), np.int32)
+    distinct, rdma, nvlink = (np.zeros((count, layers, ranks), np.int32) for _ in range(3))
+    rank_pairs, node_pairs = np.zeros((ranks, ranks), np.int64), np.zeros((route.nodes, route.nodes), np.int64)
+    kernels.load().dispatch(
+        batch.experts, steps.start, steps.step, batch.source_rank, steps.row, plan.replica_start, plan.replica_slot,
+        item.dispatch.table, plan.rank_of_slot, route.node, route.entry, item.dispatch.code, item.dispatch.seed,
+        route.per_node, workers, slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
+    )  # fmt: skip
+    tokens = np.diff(steps.start)
+    _require_conserved(slot_tokens, tokens, batch)
+    return StepBlock(
+        window=steps.window,
+        tokens=tokens,
+        slot_tokens=slot_tokens,
+        seconds=item.cost.seconds(sealed(slot_tokens), sealed(distinct), sealed(rdma), sealed(nvlink)),
+        rank_pairs=rank_pairs,
+        node_pairs=node_pairs,
+    )
+
+
+def _require_conserved(slot_tokens: Int32Array, tokens: IntArray, batch: TokenBatch) -> None:
+    """Every assignment went to exactly one slot: the slots of each step and layer sum to tokens × K."""
+    arrived = slot_tokens.sum(axis=2, dtype=np.int64)
+    if not (arrived == (tokens * batch.experts.shape[2])[:, None]).all():
+        raise RuntimeError("assignments were lost or doubled in the replay kernel")
+
+
+def _with_sources(batch: TokenBatch, ranks: int, recorded_ranks: int) -> TokenBatch:
+    if recorded_ranks == ranks and batch.source_rank.min() >= 0 and batch.source_rank.max() < ranks:
+        return batch
+    source: AnyArray = (batch.request % ranks).astype(np.int16)
+    if recorded_ranks == ranks:
+        known = (batch.source_rank >= 0) & (batch.source_rank < ranks)
+        source = np.where(known, batch.source_rank, source)
+    return replace(batch, source_rank=sealed(source))
+
+
+def _chunks(batch: TokenBatch, slots: int) -> Iterator[TokenBatch]:
+    """Whole steps, few enough that the counts of a chunk stay small."""
+    first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+    limit = max(1, CELLS_PER_CHUNK // (slots * batch.experts.shape[1]))
+    if len(first) <= limit:
+        yield batch
+        return
+    edges = np.append(first[::limit], batch.tokens)
+    for start, stop in itertools.pairwise(edges.tolist()):
+        yield batch.select(slice(start, stop))

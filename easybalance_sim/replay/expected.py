@@ -1,0 +1,148 @@
+"""Count traces: expected rank loads, and seconds of steps drawn from the counts.
+
+Counts say how often each expert was chosen in a window, not in which step nor by whom. So rank loads are expectations
+under an even split over replicas (every engine's rule splits evenly on average, except those fixed per source rank),
+sources are taken as uniform over ranks, and the choices of a token as independent. Seconds are never those of the mean
+counts: step counts are drawn at a step size and each draw is costed (cost of the mean is 16-98 % off on decode).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, sealed
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.errors import UsageError
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.replay.engine import Links
+from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.tally import imbalance, rank_sums
+
+MIN_DRAWS = 16
+MAX_DRAWS = 512
+
+
+def replay_counts(
+    tokens: IntArray,
+    top_k: int,
+    plan: Plan,
+    cost: LayerCost,
+    topology: Topology,
+    route: Links,
+    step_tokens: int,
+    seed: int,
+) -> Outcome:
+    """Expected outcome of a plan on count windows.
+
+    tokens: int64[W, L, E] assignments · step_tokens: tokens of one step over all ranks, for the drawn seconds ·
+    draws: at least 16 and about one per window. Raises `UsageError` without any traffic.
+    """
+    if tokens.sum() == 0:
+        raise UsageError("the windows hold no tokens", where="trace")
+    slot = (
+        tokens[:, np.arange(plan.layers)[:, None], plan.expert_of_slot]
+        / plan.replicas[np.arange(plan.layers)[:, None], plan.expert_of_slot]
+    )
+    batch = tokens.sum(axis=(1, 2)) / (plan.layers * top_k)
+    flow = _Flow.of(rank_sums(slot, plan), batch[:, None, None], top_k, topology, route)
+    drawn = _draw_steps(tokens, plan, top_k, step_tokens, seed)
+    size = np.full((len(drawn), 1, 1), float(step_tokens))
+    step_flow = _Flow.of(rank_sums(drawn, plan).astype(np.float64), size, top_k, topology, route)
+    seconds = cost.seconds(
+        sealed(drawn),
+        step_flow.whole(step_flow.distinct),
+        step_flow.whole(step_flow.rdma),
+        step_flow.whole(step_flow.nvlink),
+    )
+    parts = np.array([seconds.dispatch.sum(), seconds.expert.sum(), seconds.combine.sum()])
+    return Outcome(
+        plan=plan,
+        tokens=int(batch.sum()),
+        steps=len(tokens),
+        window_imbalance=imbalance(rank_sums(slot, plan)),
+        layer_seconds=seconds.total,
+        active_slots=np.bincount(seconds.active.ravel()),
+        phase_share=parts / max(parts.sum(), 1e-300),
+        expert_tokens=tokens.sum(axis=0),
+        rank_pairs=np.broadcast_to(flow.arriving.sum(axis=(0, 1)) / plan.ranks, (plan.ranks, plan.ranks)),
+        node_pairs=_node_pairs(flow, topology),
+        copy_bytes=cost.copy_bytes,
+        expected=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Flow:
+    """Expected copies. distinct: [W, L, R] tokens that reach a rank · arriving: [W, L, R] copies a rank is sent ·
+    on_node: [W, L, N] copies a node is sent · rdma, nvlink: [W, L, R] copies in the busier direction."""
+
+    distinct: FloatArray
+    arriving: FloatArray
+    on_node: FloatArray
+    rdma: FloatArray
+    nvlink: FloatArray
+
+    @classmethod
+    def of(cls, rank_tokens: FloatArray, batch: FloatArray, top_k: int, topology: Topology, route: Links) -> _Flow:
+        member = topology.node_of_rank[:, None] == np.arange(topology.nodes)
+        size = member.sum(axis=0)
+        node_tokens = rank_tokens @ member
+        distinct = _reached(rank_tokens, batch, top_k)
+        arriving = distinct if route.per_node else rank_tokens
+        on_node = _reached(node_tokens, batch, top_k) if route.per_node else node_tokens
+        mine = topology.node_of_rank
+        ranks, peers = topology.ranks, size[mine]
+        received = on_node[..., mine] / peers if route.per_node else arriving
+        sent = (on_node.sum(axis=-1, keepdims=True) - on_node[..., mine]) / ranks
+        inside = (arriving @ member)[..., mine]
+        share = peers if route.per_node else ranks
+        return cls(
+            distinct=distinct,
+            arriving=arriving,
+            on_node=on_node,
+            rdma=np.maximum(received * (ranks - peers) / ranks, sent),
+            nvlink=np.maximum(arriving * (peers - 1), inside - arriving) / share,
+        )
+
+    @staticmethod
+    def whole(copies: FloatArray) -> Int32Array:
+        """Copies as whole numbers, for the cost model."""
+        return sealed(np.rint(copies).astype(np.int32))
+
+
+def _reached(assignments: FloatArray, batch: FloatArray, top_k: int) -> FloatArray:
+    """Expected tokens with at least one of their K choices among these assignments: T·(1 - (1 - p/K)^K), p = n/T."""
+    hit = np.clip(assignments / np.maximum(batch, 1e-300) / top_k, 0, 1)
+    reached: FloatArray = batch * (1 - (1 - hit) ** top_k)
+    return reached
+
+
+def _node_pairs(flow: _Flow, topology: Topology) -> FloatArray:
+    size = np.bincount(topology.node_of_rank, minlength=topology.nodes)
+    pairs: FloatArray = size[:, None] / topology.ranks * flow.on_node.sum(axis=(0, 1))
+    return pairs
+
+
+def _draw_steps(tokens: IntArray, plan: Plan, top_k: int, step_tokens: int, seed: int) -> Int32Array:
+    """int32[D, L, P] slot tokens of drawn steps, replicas sharing an expert's tokens as evenly as whole tokens can."""
+    rng = np.random.default_rng(seed)
+    windows = np.flatnonzero(tokens.sum(axis=(1, 2)))
+    draws = int(np.clip(len(windows), MIN_DRAWS, MAX_DRAWS))
+    chosen = windows[np.arange(draws) * len(windows) // draws]
+    counts = np.stack([[rng.multinomial(step_tokens * top_k, _share(row)) for row in tokens[w]] for w in chosen])
+    layer = np.arange(plan.layers)[:, None]
+    order = np.empty_like(plan.replica_slot)
+    np.put_along_axis(order, plan.replica_slot, np.arange(plan.slots, dtype=np.int32)[None, :], axis=1)
+    order = order - plan.replica_start[layer, plan.expert_of_slot]
+    share, rest = np.divmod(counts[:, layer, plan.expert_of_slot], plan.replicas[layer, plan.expert_of_slot])
+    drawn: Int32Array = (share + (order < rest)).astype(np.int32)
+    return drawn
+
+
+def _share(counts: AnyArray) -> FloatArray:
+    total = counts.sum()
+    share: FloatArray = counts / total if total else np.full(len(counts), 1 / len(counts))
+    return share

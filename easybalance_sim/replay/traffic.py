@@ -1,0 +1,182 @@
+"""The traffic that plans are made from and judged on: a token trace or a count trace behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from easybalance_sim.arrays import BoolArray, IntArray
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.errors import UsageError
+from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
+from easybalance_sim.load.selection import Selection
+from easybalance_sim.load.split import FIT, HELD_OUT, Split
+from easybalance_sim.load.windows import LoadWindows
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.replay.engine import links, replay, subject
+from easybalance_sim.replay.expected import replay_counts
+from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.trace.dataset import TokenTrace
+from easybalance_sim.trace.schema import CountTrace, TokenBatch
+
+SCORING_ASSIGNMENTS = 4e9
+"""Assignments × candidates that choosing among candidates may replay; longer fit sides are sampled by windows."""
+
+Progress = Callable[[str, int], Callable[[int], None]]
+"""progress(label, total tokens) returns what is called with the tokens done."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bench:
+    """What every replay of one run shares. cost: makes the cost model of a plan · rule: replica choice · mode: `normal`
+    or `low_latency` · recorded_ranks: R of the recording · step_tokens: tokens of one drawn step (count traces)."""
+
+    topology: Topology
+    cost: Callable[[Plan], LayerCost]
+    rule: str
+    mode: str
+    windowing: Windowing
+    seed: int
+    recorded_ranks: int
+    step_tokens: int
+    progress: Progress
+
+
+class Traffic(Protocol):
+    """One trace, divided into a fit side and a held-out side (which may be empty)."""
+
+    def describe_split(self) -> Mapping[str, Any]:
+        """Numbers of the split for the report, without those of the windows."""
+
+    def fit_windows(self) -> LoadWindows:
+        """Counts of the fit side."""
+
+    def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
+        """Every plan on one side."""
+
+    def has_held_out(self) -> bool:
+        """Whether there is anything to judge on."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenTraffic:
+    """A token trace under a selection. split: None = the whole selection is held out (a plan from elsewhere)."""
+
+    trace: TokenTrace
+    selection: Selection
+    split: Split | None
+    windowing: Windowing
+    settings: Mapping[str, Any]
+
+    def describe_split(self) -> Mapping[str, Any]:
+        """The settings that drew the line."""
+        return self.settings
+
+    def fit_windows(self) -> LoadWindows:
+        """Counts of the fit side; the last window is left out when it was cut short."""
+        return count_windows(self._side(FIT).batches(self.trace), self.trace.meta, self.windowing).full_only()
+
+    def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
+        """Every token of one side under every plan; a long fit side is sampled by windows."""
+        chosen = self._side(side)
+        if side == FIT:
+            work = self.trace.scan().tokens * len(self.trace.meta.layers) * self.trace.meta.top_k * len(plans)
+            chosen = chosen.sampled(max(1, round(work / SCORING_ASSIGNMENTS)), self.windowing.steps)
+        subjects = [subject(plan, bench.topology, bench.rule, bench.cost(plan), bench.seed) for plan in plans]
+        label = "replaying the held-out side" if side == HELD_OUT else "scoring candidates on the fit side"
+        done = bench.progress(label, self.trace.scan().tokens)
+        outcomes = replay(
+            _counted(chosen.batches(self.trace), done),
+            subjects,
+            links(bench.topology, bench.mode),
+            bench.windowing,
+            bench.recorded_ranks,
+        )
+        if outcomes[0].tokens == 0:
+            raise UsageError(
+                "no token is left to judge on", where="trace", fix="choose other --workload, --phase or --split"
+            )
+        return outcomes
+
+    def has_held_out(self) -> bool:
+        """A token split never leaves the held-out side empty."""
+        return True
+
+    def _side(self, side: int) -> Selection:
+        return self.selection if self.split is None else self.selection.of_side(self.split, side)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CountTraffic:
+    """A count trace. fit, held: bool[W] windows of either side; replayed with expected values."""
+
+    trace: CountTrace
+    fit: BoolArray
+    held: BoolArray
+    settings: Mapping[str, Any]
+
+    def describe_split(self) -> Mapping[str, Any]:
+        """The settings that drew the line."""
+        return self.settings
+
+    def fit_windows(self) -> LoadWindows:
+        """The fit windows."""
+        return windows_of_counts(self.trace).pick(self.fit)
+
+    def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
+        """Expected outcome of every plan on one side."""
+        tokens: IntArray = self.trace.tokens[self.held if side == HELD_OUT else self.fit]
+        route = links(bench.topology, bench.mode)
+        return [
+            replay_counts(
+                tokens,
+                self.trace.meta.top_k,
+                plan,
+                bench.cost(plan),
+                bench.topology,
+                route,
+                bench.step_tokens,
+                bench.seed,
+            )
+            for plan in plans
+        ]
+
+    def has_held_out(self) -> bool:
+        """Whether a window is held out."""
+        return bool(self.held.any())
+
+
+def split_counts(
+    trace: CountTrace, keep: BoolArray, by: str, held_out: float, seed: int
+) -> tuple[BoolArray, BoolArray]:
+    """(fit, held) masks over the windows of a count trace; one window alone is fit.
+
+    keep: bool[W] windows that take part. Raises `UsageError` for `request`, or when there is nothing to split.
+    """
+    if by == "request":
+        raise UsageError("a count trace has no requests", where="--split request", fix="use --split time or workload")
+    chosen = np.flatnonzero(keep)
+    fit, held = np.zeros(len(keep), np.bool_), np.zeros(len(keep), np.bool_)
+    if len(chosen) == 0:
+        raise UsageError("no window is left", where="trace", fix="choose other --workload or --phase")
+    if by == "workload":
+        names = np.unique(trace.workload[chosen])
+        order = np.random.default_rng(seed).permutation(names)
+        if len(order) < 2:
+            raise UsageError("only one workload, nothing to split", where="--split workload", fix="use --split time")
+        away = order[: int(np.clip(round(len(order) * held_out), 1, len(order) - 1))]
+        held[chosen] = np.isin(trace.workload[chosen], away)
+    else:
+        held[chosen[len(chosen) - int(len(chosen) * held_out) :]] = len(chosen) > 1
+    fit[chosen] = ~held[chosen]
+    return fit, held
+
+
+def _counted(batches: Iterator[TokenBatch], done: Callable[[int], None]) -> Iterator[TokenBatch]:
+    for batch in batches:
+        yield batch
+        done(batch.tokens)

@@ -1,0 +1,255 @@
+"""What a run knows before it plans or judges: trace, cluster, model, hardware, and how replay is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from easybalance_sim.cluster.hardware import HardwareProfile
+from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
+from easybalance_sim.cluster.shapes import assumed_shape, find_shape, load_shape
+from easybalance_sim.cluster.topology import Topology, load_cluster, uniform
+from easybalance_sim.cost.layer import layer_cost
+from easybalance_sim.cost.profiles import load_profile
+from easybalance_sim.errors import UsageError
+from easybalance_sim.load.counting import Windowing
+from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
+from easybalance_sim.load.split import make_split
+from easybalance_sim.replay.traffic import Bench, CountTraffic, TokenTraffic, Traffic, split_counts
+from easybalance_sim.trace.dataset import TokenTrace, open_trace
+from easybalance_sim.trace.files import fingerprint
+from easybalance_sim.trace.schema import DECODE, PREFILL, CountTrace, TraceMeta
+
+STEP_TOKENS_PER_RANK = {"prefill": 4096, "decode": 128}
+"""Tokens per rank in the steps that are drawn from counts (DeepEP's own test sizes for the two phases)."""
+
+
+class Listener(Protocol):
+    """Who hears of notes and progress."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know about how the run was set up."""
+
+    def progress(self, label: str, total: int) -> Callable[[int], None]:
+        """A stage of `total` units begins; call the result with the units done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the user said, shared by `plan` and `replay`. Empty or None means: not said."""
+
+    traces: tuple[Path, ...]
+    cluster: Path | None = None
+    ranks: int | None = None
+    ranks_per_node: int | None = None
+    slots_per_rank: int | None = None
+    model: str = ""
+    profile: str = ""
+    phase: str | None = None
+    workloads: tuple[str, ...] = ()
+    window_steps: int = 16
+    window_seconds: float = 0.0
+    dispatch: str = "even"
+    all_to_all: str = "auto"
+    step_tokens: int = 0
+    seed: int = 0
+    device: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session:
+    """One trace on one cluster. phase: `prefill` or `decode`, what the cost model takes the traffic for."""
+
+    settings: Settings
+    trace: TokenTrace | CountTrace
+    topology: Topology
+    shape: ModelShape
+    hardware: HardwareProfile
+    phase: str
+    bench: Bench
+    trace_fingerprint: str
+
+    @property
+    def meta(self) -> TraceMeta:
+        """The trace's metadata."""
+        return self.trace.meta
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Memory of one GPU."""
+        return self.topology.hbm_bytes or self.hardware.hbm_bytes
+
+    def selection(self) -> Selection:
+        """The phase and workloads that were asked for."""
+        return Selection(
+            phase=phase_filter(self.settings.phase),
+            workloads=workload_filter(self.settings.workloads, self.trace.workloads),
+        )
+
+    def traffic(self, by: str, held_out: float, seed: int) -> Traffic:
+        """The selected traffic, divided into a fit and a held-out side."""
+        chosen = self.selection()
+        settings = {
+            "by": by,
+            "held_out": held_out,
+            "seed": seed,
+            "window_steps": self.settings.window_steps,
+            "window_seconds": self.settings.window_seconds,
+            "phase": self.settings.phase,
+            "workloads": list(self.settings.workloads),
+        }
+        if isinstance(self.trace, CountTrace):
+            fit, held = split_counts(self.trace, selected_windows(self.trace, chosen), by, held_out, seed)
+            return CountTraffic(trace=self.trace, fit=fit, held=held, settings=settings)
+        split = make_split(self.trace.scan(), self.trace.workloads, by, held_out, seed, self.settings.window_steps)
+        return TokenTraffic(
+            trace=self.trace, selection=chosen, split=split, windowing=self.bench.windowing, settings=settings
+        )
+
+
+def open_session(settings: Settings, tell: Listener, default_cluster: Topology | None = None) -> Session:
+    """Open the trace and settle cluster, model and hardware; `default_cluster` stands in when none was said.
+
+    Raises `EbsimError` subclasses for anything that does not fit together.
+    """
+    if settings.device not in ("auto", "cpu"):
+        raise UsageError(
+            f"no kernels for device {settings.device!r} here", where="--device", fix="use --device auto or cpu"
+        )
+    trace = open_trace(settings.traces)
+    shape = _shape(settings, trace.meta, tell)
+    topology = _topology(settings, trace.meta, default_cluster, tell)
+    hardware = load_profile(topology.profile)
+    phase = _phase(trace, settings.phase)
+    mode = {"auto": "normal" if phase == "prefill" else "low_latency"}.get(settings.all_to_all, settings.all_to_all)
+    recorded = _recorded_ranks(trace, topology, tell)
+    if isinstance(trace, TokenTrace):
+        for line in trace.scan().notes:
+            tell.note(line)
+    bench = Bench(
+        topology=topology,
+        cost=lambda plan: layer_cost(hardware, shape, topology, plan.slots_per_rank, mode, phase),
+        rule=settings.dispatch,
+        mode=mode,
+        windowing=Windowing(steps=settings.window_steps, seconds=settings.window_seconds),
+        seed=settings.seed,
+        recorded_ranks=recorded,
+        step_tokens=settings.step_tokens or STEP_TOKENS_PER_RANK[phase] * topology.ranks,
+        progress=tell.progress,
+    )
+    return Session(
+        settings=settings,
+        trace=trace,
+        topology=topology,
+        shape=shape,
+        hardware=hardware,
+        phase=phase,
+        bench=bench,
+        trace_fingerprint=fingerprint([Path(path) for path in trace.paths]),
+    )
+
+
+def selected_windows(trace: CountTrace, chosen: Selection) -> np.typing.NDArray[np.bool_]:
+    """bool[W] windows of a count trace that a selection keeps."""
+    keep = np.ones(len(trace.tokens), np.bool_)
+    if chosen.phase is not None:
+        keep &= trace.phase == chosen.phase
+    if chosen.workloads is not None:
+        keep &= np.isin(trace.workload, chosen.workloads)
+    return keep
+
+
+def _topology(settings: Settings, meta: TraceMeta, default: Topology | None, tell: Listener) -> Topology:
+    flags = (settings.ranks, settings.ranks_per_node, settings.slots_per_rank)
+    said = any(flag is not None for flag in flags)
+    if settings.cluster is not None and said:
+        raise UsageError("--cluster and --ranks/--ranks-per-node/--slots-per-rank exclude each other", where="cluster")
+    if settings.cluster is not None:
+        topology = load_cluster(settings.cluster)
+    elif default is not None and not said:
+        topology = default
+    else:
+        ranks = settings.ranks or 8
+        spare = -(-meta.experts // ranks) + 1
+        slots = settings.slots_per_rank or min(spare, meta.experts)
+        topology = uniform(ranks, settings.ranks_per_node or min(ranks, 8), slots)
+        if not said:
+            tell.note(f"no cluster given: one node of {ranks} ranks × {slots} slots, profile {topology.profile}")
+    if settings.profile:
+        topology = _with_profile(topology, settings.profile)
+    topology.require_room_for(meta.experts)
+    return topology
+
+
+def _with_profile(topology: Topology, profile: str) -> Topology:
+    return Topology(
+        node_of_rank=topology.node_of_rank,
+        slots_per_rank=topology.slots_per_rank,
+        speed=topology.speed,
+        profile=profile,
+        hbm_bytes=topology.hbm_bytes,
+    )
+
+
+def _shape(settings: Settings, meta: TraceMeta, tell: Listener) -> ModelShape:
+    if settings.model:
+        shape = load_shape(settings.model)
+        for name in ("experts", "top_k"):
+            if getattr(shape, name) != getattr(meta, name):
+                raise UsageError(
+                    f"model {shape.name} has {name} {getattr(shape, name)}, the trace {getattr(meta, name)}",
+                    where="--model",
+                    fix="name the model that was recorded",
+                )
+        return _for_layers(shape, meta)
+    if meta.hidden and meta.intermediate:
+        return ModelShape(
+            name=meta.model,
+            layers=meta.layers,
+            experts=meta.experts,
+            top_k=meta.top_k,
+            hidden=meta.hidden,
+            intermediate=meta.intermediate,
+            groups=meta.groups,
+            topk_groups=meta.topk_group,
+            matrices=meta.matrices,
+            dtype=weight_dtype(meta.weight_dtype) or "bf16",
+        )
+    known = find_shape(meta.model)
+    if known is not None and (known.experts, known.top_k) == (meta.experts, meta.top_k):
+        return _for_layers(known, meta)
+    tell.note(f"model {meta.model!r} is not known: expert widths are assumed, seconds are uncalibrated (say --model)")
+    return assumed_shape(meta.layers, meta.experts, meta.top_k, meta.groups, meta.topk_group)
+
+
+def _for_layers(shape: ModelShape, meta: TraceMeta) -> ModelShape:
+    """The shape restricted to the layers that the trace holds."""
+    return shape if shape.layers == meta.layers else replace(shape, layers=meta.layers)
+
+
+def _phase(trace: TokenTrace | CountTrace, asked: str | None) -> str:
+    """What most tokens are; unknown phases count as decode."""
+    if asked in ("prefill", "decode"):
+        return asked
+    if isinstance(trace, CountTrace):
+        tokens = np.bincount(trace.phase, weights=trace.batch_tokens, minlength=3)
+    else:
+        tokens = trace.scan().phase_tokens.astype(np.float64)
+    return "prefill" if tokens[PREFILL] > tokens[DECODE] else "decode"
+
+
+def _recorded_ranks(trace: TokenTrace | CountTrace, topology: Topology, tell: Listener) -> int:
+    """R of the recording; notes when source ranks have to be dealt anew."""
+    if isinstance(trace, CountTrace):
+        tell.note("count trace: rank loads are expected values under an even split, seconds come from drawn steps")
+        return 0
+    ranks = trace.meta.ranks or trace.scan().max_source + 1
+    if ranks != topology.ranks:
+        tell.note(
+            f"source ranks of the trace ({ranks or 'none'}) do not fit {topology.ranks} ranks: request mod R instead"
+        )
+    return ranks

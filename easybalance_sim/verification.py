@@ -1,0 +1,161 @@
+"""What `ebsim replay` does: an existing plan on traffic, against a baseline, before the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from easybalance_sim import policies
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.evidence import assemble, with_verdict
+from easybalance_sim.gate.criteria import load_criteria
+from easybalance_sim.gate.verdict import Verdict
+from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
+from easybalance_sim.load.split import FIT, HELD_OUT, make_split
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import PlanDocument, read_plan
+from easybalance_sim.policies import Problem
+from easybalance_sim.replay.traffic import CountTraffic, TokenTraffic, Traffic, split_counts
+from easybalance_sim.session import Listener, Session, Settings, open_session, selected_windows
+from easybalance_sim.trace.dataset import TokenTrace
+from easybalance_sim.trace.schema import CountTrace
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRequest:
+    """`settings` and the plan to judge. baseline: a plan file or the name of a policy that needs no load."""
+
+    settings: Settings
+    plan: Path
+    baseline: str = "contiguous"
+    criteria: Path | None = None
+    window_steps: int | None = None
+    dispatch: str | None = None
+
+
+def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any], Verdict]:
+    """Judge a plan file on a trace. Tokens that the plan was fitted on are left out when it is the same trace.
+
+    Cluster, window length and dispatch rule are the plan's own where nothing else is said.
+    Returns the report and the verdict; raises `EbsimError` subclasses for bad input.
+    """
+    criteria = load_criteria(request.criteria)
+    doc = read_plan(request.plan)
+    drawn = doc.trace.split
+    settings = replace(
+        request.settings,
+        window_steps=request.window_steps or int(drawn.get("window_steps", 16)),
+        dispatch=request.dispatch or doc.dispatch,
+    )
+    session = open_session(settings, tell, doc.topology.topology())
+    _require_same_model(doc, session)
+    plan = doc.plan()
+    baseline = _baseline(request.baseline, session)
+    traffic = _unseen_traffic(doc, session, tell)
+    before, after = traffic.replay([baseline, plan], HELD_OUT, session.bench)
+    split = {
+        **traffic.describe_split(),
+        "fit_steps": doc.trace.fit.get("steps"),
+        "fit_windows": doc.trace.fit.get("windows"),
+        "held_out_steps": after.steps,
+        "held_out_windows": after.windows,
+    }
+    report = assemble(session, before, after, split)
+    report["fit"] = doc.evidence.get("fit")
+    report, verdict = with_verdict(report, criteria)
+    return {**report, "plan_file": str(request.plan), "fingerprint": doc.fingerprint()}, verdict
+
+
+def _require_same_model(doc: PlanDocument, session: Session) -> None:
+    if (doc.layer_ids, doc.experts) != (session.meta.layers, session.meta.experts):
+        raise PlanError(
+            f"the plan is for {len(doc.layers)} layers × {doc.experts} experts, "
+            f"the trace has {len(session.meta.layers)} × {session.meta.experts} (or other layer ids)",
+            where="--plan",
+            fix="replay a trace of the model that the plan was made for",
+        )
+
+
+def _baseline(name: str, session: Session) -> Plan:
+    if Path(name).is_file():
+        doc = read_plan(Path(name))
+        _require_same_model(doc, session)
+        return doc.plan()
+    if name not in ("contiguous", "round_robin"):
+        raise UsageError(
+            f"{name!r} is neither a plan file nor contiguous or round_robin", where="--baseline", fix="name one of them"
+        )
+    empty = np.zeros((len(session.meta.layers), session.meta.experts))
+    problem = Problem(
+        forecast=empty,
+        windows=np.zeros((0, *empty.shape), np.int64),
+        topology=session.topology,
+        groups=session.meta.groups,
+    )
+    return policies.make(name, problem)
+
+
+def _unseen_traffic(doc: PlanDocument, session: Session, tell: Listener) -> Traffic:
+    """The selected traffic without what the plan was fitted on."""
+    same = doc.trace.fingerprint == session.trace_fingerprint
+    settings = {
+        "by": "all" if not same else f"not used for the fit ({doc.trace.split.get('by')})",
+        "window_steps": session.settings.window_steps,
+        "phase": session.settings.phase,
+        "workloads": list(session.settings.workloads),
+    }
+    if same:
+        tell.note("the plan was fitted on this trace: tokens of its fit side are left out")
+    if isinstance(session.trace, CountTrace):
+        return _unseen_windows(session.trace, doc, session, same, settings)
+    return TokenTraffic(
+        trace=session.trace,
+        selection=replace(session.selection(), without=_fitted_on(session.trace, doc) if same else None),
+        split=None,
+        windowing=session.bench.windowing,
+        settings=settings,
+    )
+
+
+def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:
+    """The tokens that the plan was fitted on, from the split settings in its file."""
+    drawn = doc.trace.split
+    scan = trace.scan()
+    split = make_split(
+        scan,
+        trace.workloads,
+        str(drawn["by"]),
+        float(drawn["held_out"]),
+        int(drawn["seed"]),
+        int(drawn["window_steps"]),
+    )
+    return Selection(
+        phase=phase_filter(drawn["phase"]),
+        workloads=workload_filter(tuple(drawn["workloads"]), trace.workloads),
+        split=split,
+        side=FIT,
+    )
+
+
+def _unseen_windows(
+    trace: CountTrace, doc: PlanDocument, session: Session, same: bool, settings: Mapping[str, Any]
+) -> CountTraffic:
+    held = selected_windows(trace, session.selection())
+    if same:
+        drawn = doc.trace.split
+        chosen = Selection(
+            phase=phase_filter(drawn["phase"]), workloads=workload_filter(tuple(drawn["workloads"]), trace.workloads)
+        )
+        keep = selected_windows(trace, chosen)
+        held &= ~split_counts(trace, keep, str(drawn["by"]), float(drawn["held_out"]), int(drawn["seed"]))[0]
+    if not held.any():
+        raise UsageError(
+            "no window is left that the plan was not fitted on",
+            where="trace",
+            fix="give traffic of another time or workload",
+        )
+    return CountTraffic(trace=trace, fit=~held, held=held, settings=settings)
