@@ -46,4 +46,4 @@ def rank_seconds(counts: list[int], distinct: int, params: FloatArray) -> float:
     compute = tile_s * sum(math.ceil(m / block) for m in counts)
     high, low = max(weights, compute), min(weights, compute)
     both = high * (1.0 + (low / high) ** q) ** (1.0 / q)
-    return base_s + both + pair_s * sum(counts) + token_s * distinct
+    return float(base_s + both + pair_s * sum(counts) + token_s * distinct)

@@ -1,0 +1,104 @@
+"""What every cost must satisfy: more work never costs less."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from easybalance_sim.arrays import IntArray
+from easybalance_sim.cluster.hardware import ExpertTable, load_profile, profile_names
+from easybalance_sim.cluster.shapes import load_shape
+from easybalance_sim.cost.expert import ExpertCost, expert_cost
+from easybalance_sim.cost.memory import kv_loss_frac
+from easybalance_sim.cost.network import link_cost
+from easybalance_sim.cost.objective import objective_seconds
+from easybalance_sim.cost.profiles import table_us
+
+ROUNDING = 1 - 1e-12
+DSV3 = load_shape("deepseek-v3")
+KERNELS = [(gpu, row.kernel) for gpu in ("h200", "gb200", "h20") for row in load_profile(gpu).experts]
+counts = st.lists(st.integers(0, 3000), min_size=2, max_size=9)
+
+
+def _expert_seconds(cost: ExpertCost, slots: list[int]) -> float:
+    total = np.array([[[sum(slots)]]], np.int32)
+    start = np.array([0, len(slots)], np.int32)
+    seconds, _ = cost.seconds(np.array([[slots]], np.int32), total, start, np.ones(1))
+    return float(seconds[0, 0])
+
+
+@settings(max_examples=80, deadline=None)
+@given(slots=counts, more=st.integers(1, 200), data=st.data(), kernel=st.sampled_from(KERNELS))
+def test_more_tokens_on_a_slot_never_cost_less(
+    slots: list[int], more: int, data: st.DataObject, kernel: tuple[str, str]
+) -> None:
+    cost = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
+    at = data.draw(st.integers(0, len(slots) - 1))
+    fuller = [*slots[:at], slots[at] + more, *slots[at + 1 :]]
+    assert _expert_seconds(cost, fuller) >= _expert_seconds(cost, slots) * ROUNDING
+
+
+@settings(max_examples=80, deadline=None)
+@given(slots=counts, kernel=st.sampled_from(KERNELS))
+def test_the_same_tokens_on_more_active_slots_never_cost_less(slots: list[int], kernel: tuple[str, str]) -> None:
+    cost = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
+    merged = [slots[0] + slots[1], 0, *slots[2:]]
+    assert _expert_seconds(cost, slots) >= _expert_seconds(cost, merged) * ROUNDING
+
+
+@settings(max_examples=40, deadline=None)
+@given(slots=counts, empty=st.integers(1, 8))
+def test_slots_without_tokens_cost_nothing(slots: list[int], empty: int) -> None:
+    cost = expert_cost(load_profile("h200"), DSV3, "decode")
+    assert _expert_seconds(cost, slots + [0] * empty) == _expert_seconds(cost, slots)
+
+
+@pytest.mark.parametrize("gpu", profile_names())
+@pytest.mark.parametrize("mode", ["normal", "low_latency"])
+@settings(max_examples=15, deadline=None)
+@given(
+    rdma=st.integers(0, 200_000),
+    nvlink=st.integers(0, 200_000),
+    more=st.tuples(st.integers(0, 5000), st.integers(0, 5000)),
+    nodes=st.integers(1, 16),
+)
+def test_more_copies_never_take_less_time(
+    gpu: str, mode: str, rdma: int, nvlink: int, more: tuple[int, int], nodes: int
+) -> None:
+    for phase in ("dispatch", "combine"):
+        cost = link_cost(load_profile(gpu), DSV3, nodes, mode, phase)
+        less = cost.seconds(*(np.array([[[n, 0]]], np.int32) for n in (rdma, nvlink)))
+        extra = cost.seconds(*(np.array([[[n, 0]]], np.int32) for n in (rdma + more[0], nvlink + more[1])))
+        assert extra[0, 0] >= less[0, 0] * ROUNDING
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    knots=st.lists(st.integers(1, 500), min_size=2, max_size=8, unique=True).map(sorted),
+    us=st.lists(st.floats(1, 1e4), min_size=8, max_size=8).map(sorted),
+    tokens=st.lists(st.floats(0, 1), min_size=2, max_size=2).map(sorted),
+)
+def test_a_rising_table_gives_rising_times(knots: list[int], us: list[float], tokens: list[float]) -> None:
+    table = ExpertTable(tokens=tuple(map(float, knots)), us=tuple(us[: len(knots)]), calibrated=True, source="t")
+    less, more = table_us(table, np.array(tokens) * 4 * knots[-1])
+    assert more >= less * ROUNDING
+
+
+@settings(max_examples=40, deadline=None)
+@given(baseline=st.integers(1, 20), extra=st.integers(0, 20), hbm_gib=st.integers(1, 200))
+def test_kv_loss_is_a_share_that_rises_with_slots(baseline: int, extra: int, hbm_gib: int) -> None:
+    slots: list[IntArray] = [np.array([baseline + n]) for n in (0, extra, extra + 1)]
+    less, more = (kv_loss_frac(plan, slots[0], DSV3, hbm_gib * 2**30) for plan in slots[1:])
+    assert less is not None
+    assert more is not None
+    assert 0 <= less <= more <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(parts=st.tuples(*[st.floats(0, 1e3)] * 3), at=st.integers(0, 2), more=st.floats(0, 1e3))
+def test_objective_rises_with_every_part(parts: tuple[float, float, float], at: int, more: float) -> None:
+    raised = [part + more * (n == at) for n, part in enumerate(parts)]
+    before = objective_seconds(*parts, rdma_bytes_per_s=50e9, ranks=8)
+    assert objective_seconds(raised[0], raised[1], raised[2], rdma_bytes_per_s=50e9, ranks=8) >= before
