@@ -188,3 +188,9 @@ def test_replica_that_no_rank_can_take_gives_its_slot_to_another_expert() -> Non
     # Three replicas of expert 0 are asked for, but rank 1 is full with an expert that rank 2 holds too.
     assert numba_greedy.replicate(frozen([3.0, 2.0, 1.0]), 6, 3).tolist() == [3, 2, 1]
     assert greedy([3.0, 2.0, 1.0], [2, 1, 3]) == [[2, 0], [1], [1, 0, 2]]
+
+
+def test_load_of_given_up_replicas_counts_in_later_choices() -> None:
+    # Experts 2 and 4 want more replicas than find a rank; their other replicas then carry more.
+    ranks = greedy([5.0, 3.0, 21.0, 4.0, 21.0], [3, 4, 2, 5, 5, 1])
+    assert ranks == [[2, 4, 3], [2, 4, 0, 1], [2, 4], [2, 4, 0, 3, 1], [2, 4, 1, 3, 0], [2]]

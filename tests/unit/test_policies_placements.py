@@ -74,6 +74,7 @@ def test_eplb_no_redundancy_balances_single_replicas() -> None:
         (uniform(1, 1, 7), [[0, 1, 2, 3, 4, 5, 6]]),
         (ragged(1, 6, 2), [[0], [1, 2, 3, 4], [5, 6]]),
         (ragged(1, 7, 7), [[0], [1, 2, 3], [4, 5, 6]]),
+        (ragged(2, 5, 5), [[0, 1], [2, 3, 4], [5, 6]]),
     ],
 )
 def test_contiguous_keeps_order_and_fills_evenly(topology: Topology, expected: list[list[int]]) -> None:
