@@ -83,7 +83,7 @@ class LayerCost:
 
     @property
     def band_p90(self) -> float:
-        """90th percentile of the relative error of the worst part, on rows that its fit did not see."""
+        """90th percentile of the relative error of the worst part (how it was found: `cluster.hardware`)."""
         return max(self.expert.band_p90, self.dispatch.link.band_p90, self.combine.link.band_p90)
 
     @property
