@@ -4,8 +4,8 @@ A profile is a TOML file of the package (`profiles/*.toml`) or the user's own. E
 measured tables; every row says its source, the 90th percentile of its error (`band_p90`) and whether it was measured
 on this GPU (`calibrated`) or transferred from another (`why` says how). The band of expert kernels and of multi-node
 links comes from rows that the fit did not see; that of one-node and H800 links from the fitted rows themselves, so it
-is a little narrow. Transferred rows add 12 points inside an architecture and 20 across; where only the links of the
-H100 are reused unchanged nothing is added.
+is a little narrow. Transferred rows add 12 points inside an architecture and 20 across; the H200's multi-node links,
+which are the H100's unchanged, add nothing.
 """
 
 from __future__ import annotations
