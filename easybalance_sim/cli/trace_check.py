@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli.trace_output import Format, by_phase, by_workload, facts, facts_line, say_notes
+from easybalance_sim.cli.console import Format, say_notes
+from easybalance_sim.cli.options import OutputFormat, Traces
+from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched
 
 
 def check(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Trace files or folders of one model.")],
-    format: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TABLE,
+    traces: Traces,
+    format: OutputFormat = Format.TABLE,
 ) -> None:
     """Read every row once and say `ok`, or name the first fault: file, column, row and layer.
 
@@ -24,7 +24,11 @@ def check(
     from easybalance_sim.trace.dataset import TokenTrace, open_trace
 
     trace = open_trace(traces)
-    scan = trace.check() if isinstance(trace, TokenTrace) else None
+    scan = None
+    if isinstance(trace, TokenTrace):
+        scan = trace.scan()
+        for _ in watched(trace, scan, "check"):
+            pass
     known, notes = facts(trace, scan), scan.notes if scan else ()
     if format is Format.TABLE:
         typer.echo(f"ok {', '.join(str(path) for path in traces)}: {facts_line(known)}")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli.trace_output import facts_line, parse_layers, progress, say_notes
+from easybalance_sim.cli.console import Console, say_notes
+from easybalance_sim.cli.trace_output import facts_line, parse_layers
 
 
 class Order(StrEnum):
@@ -66,7 +67,7 @@ def convert(
         layers=parse_layers(layers),
         experts=experts,
         top_k=top_k,
-        progress=progress("convert"),
+        progress=Console().progress,
     )
     for written in find(source).convert(job):
         known = {name: getattr(written, name) for name in ("kind", "model", "tokens", "steps", "layers")}

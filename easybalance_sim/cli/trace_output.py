@@ -1,50 +1,26 @@
-"""How the trace commands print: notes and progress on stderr, facts of a trace as a line or as JSON values."""
+"""What the trace commands have in common: facts of a trace as a line or as JSON values, layer ids as text."""
 
 from __future__ import annotations
 
 import math
-import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from easybalance_sim.cli.console import Console
 from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
     from easybalance_sim.trace.dataset import TokenTrace
     from easybalance_sim.trace.scan import TraceScan
-    from easybalance_sim.trace.schema import CountTrace
-
-QUIET_S = 1.0
+    from easybalance_sim.trace.schema import CountTrace, TokenBatch
 
 
-class Format(StrEnum):
-    """How the result is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-def progress(label: str) -> Callable[[int, int], None]:
-    """A function to tell (done, total); it prints `label: n %` on stderr at most once a second."""
-    last = time.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= QUIET_S:
-            last = time.monotonic()
-            sys.stderr.write(f"{label}: {100 * done // max(total, 1)} %\n")
-
-    return tell
-
-
-def say_notes(notes: Iterable[str]) -> None:
-    """Each note as one line on stderr."""
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+def watched(trace: TokenTrace, scan: TraceScan, label: str) -> Iterator[TokenBatch]:
+    """The batches of a trace, with progress on stderr."""
+    advance = Console().progress(label, scan.tokens)
+    for batch in trace.batches():
+        yield batch
+        advance(batch.tokens)
 
 
 def facts(trace: TokenTrace | CountTrace, scan: TraceScan | None) -> dict[str, Any]:
@@ -108,15 +84,6 @@ def parse_layers(text: str | None) -> tuple[int, ...] | None:
     if not ids or len(set(ids)) != len(ids):
         raise UsageError(f"{text!r} has no layer, or one twice", where="--layers", fix="write 3-60 or 0,1,2")
     return tuple(ids)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of texts as columns, the first one to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(text.rjust(w) for text, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    )
 
 
 def _named(names: Sequence[str], tokens: Any) -> dict[str, int]:

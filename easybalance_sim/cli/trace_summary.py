@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from easybalance_sim.cli.trace_output import (
-    Format,
-    aligned,
-    by_phase,
-    by_workload,
-    facts,
-    facts_line,
-    say_notes,
-    without_nan,
-)
+from easybalance_sim.cli.console import Format, aligned, say_notes
+from easybalance_sim.cli.options import Cluster, OutputFormat, Ranks, RanksPerNode, Traces
+from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched, without_nan
 from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,15 +19,16 @@ if TYPE_CHECKING:
     from easybalance_sim.trace.schema import TraceMeta
 
 HOT_LISTED = 8
+DEFAULT_RANKS = 8
 
 
 def summary(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Trace files or folders of one model.")],
-    ranks: Annotated[int | None, typer.Option(help="Ranks of the EP group; default 8.")] = None,
-    ranks_per_node: Annotated[int | None, typer.Option(help="Ranks per NVLink domain; default 8.")] = None,
-    cluster: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Cluster file instead of flags.")] = None,
+    traces: Traces,
+    ranks: Ranks = None,
+    ranks_per_node: RanksPerNode = None,
+    cluster: Cluster = None,
     window_steps: Annotated[int, typer.Option(help="Steps per window.")] = 16,
-    format: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TABLE,
+    format: OutputFormat = Format.TABLE,
 ) -> None:
     """Describe the load of a trace, layer by layer, and on a cluster under contiguous placement.
 
@@ -49,7 +43,8 @@ def summary(
     topology = _topology(trace.meta, ranks, ranks_per_node, cluster)
     windowing = Windowing(steps=window_steps)
     if isinstance(trace, TokenTrace):
-        scan, windows = trace.scan(), count_windows(trace.batches(), trace.meta, windowing)
+        scan = trace.scan()
+        windows = count_windows(watched(trace, scan, "summary"), trace.meta, windowing)
     else:
         scan, windows = None, windows_of_counts(trace)
     document = {
@@ -57,7 +52,7 @@ def summary(
         "phases": by_phase(trace, scan),
         "workloads": by_workload(trace, scan),
         **_measure(windows.full_only(), trace.meta, topology),
-        "notes": list(scan.notes if scan else ()),
+        "notes": [*(scan.notes if scan else ()), *_cluster_note(topology, ranks, cluster)],
     }
     if format is Format.JSON:
         typer.echo(json.dumps(without_nan(document), indent=2))
@@ -73,8 +68,13 @@ def _topology(meta: TraceMeta, ranks: int | None, ranks_per_node: int | None, cl
         if ranks is not None or ranks_per_node is not None:
             raise UsageError("--cluster and --ranks do not go together", fix="use one of them")
         return load_cluster(cluster)
-    count = 8 if ranks is None else ranks
-    return uniform(count, 8 if ranks_per_node is None else ranks_per_node, -(-meta.experts // max(count, 1)))
+    count = ranks or DEFAULT_RANKS
+    return uniform(count, ranks_per_node or min(count, DEFAULT_RANKS), -(-meta.experts // count))
+
+
+def _cluster_note(topology: Topology, ranks: int | None, cluster: Path | None) -> list[str]:
+    said = ranks is not None or cluster is not None
+    return [] if said else [f"no cluster given: {topology.ranks} ranks, as contiguous placement would use them"]
 
 
 def _measure(windows: LoadWindows, meta: TraceMeta, topology: Topology) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli.trace_output import progress
+from easybalance_sim.cli.console import Console
 
 
 class Kind(StrEnum):
@@ -63,6 +63,6 @@ def synthesise(
         concentration=concentration,
         groups=groups,
     )
-    truth = write(recipe, output, progress("synthesise"))
+    truth = write(recipe, output, Console().progress)
     typer.echo(f"wrote {output}: {kind.value}, {steps:,} steps, {layers} layers × {experts} experts, top-{top_k}")
     typer.echo(f"wrote {truth}: the true expert probabilities and the schedule")

@@ -16,8 +16,13 @@ from easybalance_sim.trace.schema import TraceMeta, id_dtype
 SHAPE_FIX = "pass --model NAME, or --experts and --top-k (and --layers)"
 
 
-def _silent(done: int, total: int) -> None:
-    """Progress for callers that show none."""
+Progress = Callable[[str, int], Callable[[int], None]]
+"""Called with a label and a total; what it returns is told of every unit done."""
+
+
+def silent(label: str, total: int) -> Callable[[int], None]:
+    """A `Progress` that shows nothing."""
+    return lambda units: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +32,7 @@ class Conversion:
     source, output: files or a source folder · concurrency: requests that run at once · order: how requests join the
     queue · arrivals: CSV of arrival times or None · step_s: seconds per step of the arrival clock · ranks: source
     ranks that requests are dealt to · drain: keep the ramp-down · group_by: grouping column of a count table ·
-    model, layers, experts, top_k, what the user says of the model, None = not said · progress: told (done, total).
+    model, layers, experts, top_k, what the user says of the model, None = not said · progress: told of tokens.
     """
 
     source: Path
@@ -44,7 +49,7 @@ class Conversion:
     layers: tuple[int, ...] | None = None
     experts: int | None = None
     top_k: int | None = None
-    progress: Callable[[int, int], None] = field(default=_silent, compare=False)
+    progress: Progress = field(default=silent, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

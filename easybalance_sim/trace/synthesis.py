@@ -18,6 +18,7 @@ import numpy as np
 from easybalance_sim.arrays import AnyArray, FloatArray, IntArray, frozen
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import write_text
+from easybalance_sim.trace.conversion import Progress, silent
 from easybalance_sim.trace.inclusion import inclusion
 from easybalance_sim.trace.schema import DECODE, TokenBatch, TraceMeta, as_ids, id_dtype
 from easybalance_sim.trace.writer import token_trace_writer
@@ -93,10 +94,10 @@ def world(recipe: Recipe) -> World:
     return KINDS[recipe.kind](recipe, np.random.default_rng([recipe.seed, 1]))
 
 
-def synthesise(recipe: Recipe, output: Path, progress: Callable[[int, int], None]) -> Path:
+def synthesise(recipe: Recipe, output: Path, progress: Progress = silent) -> Path:
     """Write the trace to `output` and its truth beside it; returns the truth's path (`*.truth.json`).
 
-    Both appear only when the whole trace could be written. `progress` is told (steps done, steps).
+    Both appear only when the whole trace could be written. `progress` is told of steps.
     """
     truth, beside = world(recipe), output.with_suffix(".truth.json")
     meta = TraceMeta(
@@ -113,9 +114,10 @@ def synthesise(recipe: Recipe, output: Path, progress: Callable[[int, int], None
         origin=asdict(recipe),
     )
     with token_trace_writer(output, meta, truth.names) as writer:
+        advance = progress("synthesise", recipe.steps)
         for batch in token_batches(recipe, truth):
             writer.append(batch)
-            progress(int(batch.step[-1]) + 1, recipe.steps)
+            advance(int(batch.step[-1] - batch.step[0]) + 1)
         write_text(beside, json.dumps(describe(recipe, truth), sort_keys=True) + "\n")
     return beside
 

@@ -17,13 +17,9 @@ from easybalance_sim.trace.synthesis import KINDS, Recipe, World, synthesise, wo
 SMALL = {"layers": 3, "experts": 16, "top_k": 3, "steps": 200, "tokens_per_step": 40, "ranks": 4}
 
 
-def silent(done: int, total: int) -> None:
-    """No progress."""
-
-
 def make(folder: Path, kind: str, **more: Any) -> tuple[TokenTrace, dict[str, Any]]:
     recipe = Recipe(kind=kind, **{**SMALL, **more})
-    truth = synthesise(recipe, folder / f"{kind}.parquet", silent)
+    truth = synthesise(recipe, folder / f"{kind}.parquet")
     trace = open_trace([folder / f"{kind}.parquet"])
     assert isinstance(trace, TokenTrace)
     return trace, json.loads(truth.read_text())
@@ -58,7 +54,7 @@ def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
     files = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         path = tmp_path / f"{name}.parquet"
-        synthesise(Recipe(kind="topic-mixture", seed=seed, **SMALL), path, silent)
+        synthesise(Recipe(kind="topic-mixture", seed=seed, **SMALL), path)
         files.append((path.read_bytes(), path.with_suffix(".truth.json").read_bytes()))
     assert files[0] == files[1]
     assert files[0][0] != files[2][0] and files[0][1] != files[2][1]
@@ -146,5 +142,5 @@ def test_bad_recipes_name_the_flag(more: dict[str, Any], says: str) -> None:
 
 def test_nothing_is_written_when_the_folder_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write here"):
-        synthesise(Recipe(kind="uniform", **SMALL), tmp_path / "absent" / "o.parquet", silent)
+        synthesise(Recipe(kind="uniform", **SMALL), tmp_path / "absent" / "o.parquet")
     assert list(tmp_path.iterdir()) == []

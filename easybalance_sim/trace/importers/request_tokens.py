@@ -66,9 +66,10 @@ def convert(job: Conversion) -> list[Converted]:
         token_trace_writer(job.output, meta, requests.workloads) as writer,
         tempfile.TemporaryFile(dir=job.output.parent) as spool,
     ):
+        advance = job.progress("convert", len(served.row))
         for batch in _batches(served, _spool_ids(source, meta, spool)):
             writer.append(batch)
-            job.progress(batch.first_row + batch.tokens, len(served.row))
+            advance(batch.tokens)
     return [
         Converted(
             path=job.output,

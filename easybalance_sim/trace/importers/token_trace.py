@@ -50,11 +50,10 @@ def _meta(job: Conversion, meta: TraceMeta) -> TraceMeta:
 def _tokens(job: Conversion, trace: TokenTrace, meta: TraceMeta) -> Converted:
     scan = trace.scan()
     with token_trace_writer(job.output, meta, trace.workloads) as writer:
-        done = 0
+        advance = job.progress("convert", scan.tokens)
         for batch in trace.batches(gates=True):
             writer.append(batch)
-            done += batch.tokens
-            job.progress(done, scan.tokens)
+            advance(batch.tokens)
     return Converted(
         path=job.output,
         kind="tokens",
