@@ -7,7 +7,6 @@ import sys
 import traceback
 from typing import Annotated
 
-import click
 import typer
 
 from easybalance_sim import __version__
@@ -57,17 +56,18 @@ def main() -> None:
 def _run() -> int:
     try:
         return int(app(standalone_mode=False) or 0)
-    except click.ClickException as error:
-        return _refuse(error.format_message(), error.exit_code)
     except EbsimError as error:
         return _refuse(str(error), error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         sys.stderr.write("ebsim: interrupted, no file was changed\n")
         return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERNAL
     except Exception as error:
+        # Some typer releases use click, others carry their own copy of it: usage errors are known by what they offer.
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+            return _refuse(str(error.format_message()) or "no command given", int(error.exit_code))
         if os.environ.get("EBSIM_DEBUG"):
             traceback.print_exc()
         return _refuse(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)
