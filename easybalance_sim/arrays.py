@@ -44,3 +44,8 @@ def require_shape(name: str, array: AnyArray, shape: tuple[int | None, ...]) -> 
         wanted = "×".join("any" if n is None else str(n) for n in shape)
         got = "×".join(str(n) for n in array.shape)
         raise EbsimError(f"array has shape {got}, expected {wanted}", where=name)
+
+
+def stream(seed: int, purpose: str) -> np.random.Generator:
+    """The random numbers of one purpose: with one seed, two purposes never draw the same permutation."""
+    return np.random.default_rng([seed, *purpose.encode()])

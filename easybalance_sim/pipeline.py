@@ -69,7 +69,8 @@ def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Ver
     plans = _propose(request, problem, tell)
     clock.lap("candidates")
     candidates = _score(plans, traffic, session)
-    best = min(candidates, key=lambda candidate: candidate.objective_s)
+    competing = candidates[1:] if request.policies and len(candidates) > 1 else candidates
+    best = min(competing, key=lambda candidate: candidate.objective_s)
     clock.lap("scoring")
     side = HELD_OUT if traffic.has_held_out() else FIT
     if side == FIT:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray, IntArray, frozen
+from easybalance_sim.arrays import BoolArray, IntArray, frozen, stream
 from easybalance_sim.errors import UsageError
 from easybalance_sim.trace.scan import TraceScan
 from easybalance_sim.trace.schema import TokenBatch
@@ -80,7 +80,7 @@ def _by_time(scan: TraceScan, held_out: float, window_steps: int) -> Split:
 
 
 def _by_request(scan: TraceScan, held_out: float, seed: int) -> Split:
-    order = np.random.default_rng(seed).permutation(scan.requests)
+    order = stream(seed, "split").permutation(scan.requests)
     held = np.zeros(scan.requests, bool)
     held[order[: round(scan.requests * held_out)]] = True
     return Split(by="request", request=scan.request, side=_sides(held))
@@ -95,7 +95,7 @@ def _by_workload(scan: TraceScan, workloads: tuple[str, ...], held_out: float, s
             where="--split workload",
             fix="use --split time or request",
         )
-    order = np.random.default_rng(seed).permutation(present)
+    order = stream(seed, "split").permutation(present)
     share = np.cumsum(tokens[order]) / tokens.sum()
     count = int(np.clip(np.searchsorted(share, held_out) + 1, 1, len(present) - 1))
     return Split(by="workload", request=scan.request, side=_sides(np.isin(scan.request_workload, order[:count])))

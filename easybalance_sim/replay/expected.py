@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, sealed
+from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, sealed, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
@@ -128,7 +128,7 @@ def _node_pairs(flow: _Flow, topology: Topology) -> FloatArray:
 
 def _draw_steps(tokens: IntArray, plan: Plan, top_k: int, step_tokens: int, seed: int) -> Int32Array:
     """int32[D, L, P] slot tokens of drawn steps, replicas sharing an expert's tokens as evenly as whole tokens can."""
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "step draws")
     windows = np.flatnonzero(tokens.sum(axis=(1, 2)))
     draws = int(np.clip(len(windows), MIN_DRAWS, MAX_DRAWS))
     chosen = windows[np.arange(draws) * len(windows) // draws]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray, IntArray
+from easybalance_sim.arrays import BoolArray, IntArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
@@ -165,7 +165,7 @@ def split_counts(
         raise UsageError("no window is left", where="trace", fix="choose other --workload or --phase")
     if by == "workload":
         names = np.unique(trace.workload[chosen])
-        order = np.random.default_rng(seed).permutation(names)
+        order = stream(seed, "split").permutation(names)
         if len(order) < 2:
             raise UsageError("only one workload, nothing to split", where="--split workload", fix="use --split time")
         away = order[: int(np.clip(round(len(order) * held_out), 1, len(order) - 1))]
