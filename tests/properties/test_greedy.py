@@ -194,3 +194,10 @@ def test_load_of_given_up_replicas_counts_in_later_choices() -> None:
     # Experts 2 and 4 want more replicas than find a rank; their other replicas then carry more.
     ranks = greedy([5.0, 3.0, 21.0, 4.0, 21.0], [3, 4, 2, 5, 5, 1])
     assert ranks == [[2, 4, 3], [2, 4, 0, 1], [2, 4], [2, 4, 0, 3, 1], [2, 4, 1, 3, 0], [2]]
+
+
+def test_each_slot_given_away_counts_for_the_next_one() -> None:
+    # Ranks 2 and 3 have a slot left over: the first goes to expert 1 (3.0 against 2.0 of expert 3), which then has 1.5
+    # per replica, so the second goes to expert 3.
+    ranks = greedy([12.0, 3.0, 14.0, 2.0, 13.0, 6.0], [5, 1, 5, 5])
+    assert ranks == [[2, 4, 1, 0, 3], [2], [2, 4, 5, 0, 1], [2, 4, 5, 0, 3]]
