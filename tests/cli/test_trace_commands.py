@@ -1,0 +1,191 @@
+"""`ebsim trace …` as a user runs it: real processes, exit codes, stdout for results and stderr for notes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from easybalance_sim.cli.app import main
+from easybalance_sim.trace.schema import TraceMeta
+
+SAMPLE = Path(__file__).parents[2] / "traces" / "tinymoe.parquet"
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "easybalance_sim", "trace", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def run_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`run` in this process: for the many small refusals, where starting Python would take most of the time."""
+    command, out, err = ["ebsim", "trace", *map(str, arguments)], io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", command),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as stopped,
+    ):
+        main()
+    return subprocess.CompletedProcess(command, int(str(stopped.value.code)), out.getvalue(), err.getvalue())
+
+
+def run_json(*arguments: str | Path) -> dict[str, Any]:
+    done = run(*arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def refused(done: subprocess.CompletedProcess[str], says: str) -> None:
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("ebsim: error: ") and done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_check_of_the_sample() -> None:
+    done = run("check", SAMPLE)
+    assert done.returncode == 0
+    assert "87,875 tokens, 2,255 steps, 683 requests, 8 layers × 64 experts, top-6" in done.stdout
+    found = run_json("check", SAMPLE)
+    assert found["ok"] is True
+    assert found["phases"] == {"prefill": 57707, "decode": 30168}
+    assert sum(found["workloads"].values()) == found["tokens"] == 87875
+    assert set(found["workloads"]) == {
+        "english", "chinese", "japanese", "european", "python", "c", "javascript", "manual"
+    }  # fmt: skip
+
+
+def test_the_sample_says_its_model() -> None:
+    meta = json.loads(pq.read_schema(SAMPLE).metadata[b"ebsim.trace"])
+    assert (meta["hidden"], meta["intermediate"], meta["matrices"]) == (128, 64, 3)
+    assert (meta["weight_dtype"], meta["ranks"], meta["groups"]) == ("bf16", 8, 8)
+    assert SAMPLE.stat().st_size <= 3_000_000
+
+
+def test_summary_of_the_sample() -> None:
+    found = run_json("summary", SAMPLE, "--ranks", "8", "--ranks-per-node", "4")
+    assert len(found["layers"]) == 8
+    assert found["cluster"] == {"ranks": 8, "nodes": 2, "placement": "contiguous"}
+    everywhere = found["all_layers"]
+    assert 1.0 < everywhere["node_imbalance"]["mean"] < everywhere["rank_imbalance"]["mean"] < 1.5
+    assert everywhere["rank_imbalance"]["mean"] < everywhere["rank_imbalance"]["p99"]
+    # Even over the whole mix, uneven inside a window: what the recording is known for.
+    assert everywhere["max_over_mean"]["max"] < 1.4 and everywhere["over_dispersion"] > 5
+    assert found["reading"].startswith("real")
+    assert found["hot_spots"]["suppressed_spikes"] > 0
+    table = run("summary", SAMPLE).stdout
+    assert "over-dispersion" in table and "hot ranks over all layers" in table
+
+
+def test_summary_tells_noise_from_drift(tmp_path: Path) -> None:
+    readings = {}
+    for kind in ("power-law", "tenant-shift"):
+        out = tmp_path / f"{kind}.parquet"
+        assert run("synthesise", kind, "-o", out, "--layers", "2", "--steps", "256").returncode == 0
+        assert (tmp_path / f"{kind}.truth.json").exists()
+        readings[kind] = run_json("summary", out)
+    assert readings["power-law"]["all_layers"]["over_dispersion"] == pytest.approx(1, abs=0.15)
+    assert readings["power-law"]["reading"].startswith("batch noise")
+    assert readings["tenant-shift"]["all_layers"]["over_dispersion"] > 5
+    assert set(readings["tenant-shift"]["workloads"]) == {"tenant-a", "tenant-b"}
+
+
+def test_convert_routed_tokens_then_check(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    request = np.repeat(np.arange(40), 12)
+    ids = np.argsort(rng.random((480, 2, 8)), axis=2)[:, :, :2].reshape(480, 4)
+    columns = {"request_id": request, "token_pos": np.tile(np.arange(12), 40), "experts": pa.array(ids.tolist())}
+    pq.write_table(pa.table(columns), tmp_path / "routed.parquet")
+    flags = ("--experts", "8", "--top-k", "2", "--concurrency", "16")
+    done = run("convert", tmp_path / "routed.parquet", "-o", tmp_path / "out.parquet", *flags)
+    assert done.returncode == 0
+    # Two full rounds of 16 requests fill the server for 24 steps; the last 8 requests are the ramp-down.
+    assert "384 tokens, 24 steps, 2 layers × 8 experts, top-2" in done.stdout
+    assert "note: 96 of 480 tokens left out" in done.stderr
+    found = run_json("check", tmp_path / "out.parquet")
+    assert (found["tokens"], found["requests"], found["phases"]) == (384, 32, {"decode": 384})
+
+
+def test_convert_counts_prints_each_file(tmp_path: Path) -> None:
+    table = pa.table({"seqlen": ["4k", "8k"], "layer": [0, 0], "counts": [[4, 2, 1, 1], [1, 1, 3, 3]]})
+    pq.write_table(table, tmp_path / "counts.parquet")
+    done = run("convert", tmp_path / "counts.parquet", "-o", tmp_path / "o.parquet", "--top-k", "2")
+    assert done.returncode == 0
+    assert f"wrote {tmp_path / 'o-4k.parquet'}: 4 tokens, 1 window, 1 layers × 4 experts" in done.stdout
+    found = run_json("summary", tmp_path / "o-4k.parquet", tmp_path / "o-8k.parquet", "--ranks", "2")
+    assert found["trace"]["kind"] == "counts" and found["windows"]["count"] == 2
+    one = run_json("summary", tmp_path / "o-4k.parquet", "--ranks", "2")
+    assert one["all_layers"]["correlation"] is None and one["reading"].startswith("unknown")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("check", "absent.parquet"), "no such file"),
+        (("summary", SAMPLE, "--ranks", "65"), "--ranks"),
+        (("summary", SAMPLE, "--window-steps", "0"), "--window-steps"),
+        (("summary", SAMPLE, "--ranks", "4", "--cluster", "x.toml"), "--cluster and --ranks"),
+        (("synthesise", "zipf", "-o", "x.parquet"), "'zipf' is not one of"),
+        (("synthesise", "uniform", "-o", "absent/x.parquet"), "cannot write here"),
+        (("synthesise", "uniform", "-o", "x.parquet", "--top-k", "65"), "--top-k"),
+        (("convert", SAMPLE, "-o", "x.parquet", "--model", "no-such-model"), "unknown model"),
+        (("convert", SAMPLE, "-o", "x.parquet", "--layers", "3..5"), "--layers"),
+        (("convert", SAMPLE), "Missing option"),
+    ],
+)
+def test_bad_usage_is_one_line(arguments: tuple[str | Path, ...], says: str) -> None:
+    refused(run_here(*arguments), says)
+    assert not Path("x.parquet").exists()
+
+
+def write_trace(path: Path, ids: list[list[int]], steps: list[int]) -> Path:
+    meta = TraceMeta(kind="tokens", layers=(5, 9), experts=8, top_k=2)
+    columns = {"step": steps, "request": [0] * len(steps), "experts": pa.array(ids, pa.list_(pa.uint8()))}
+    pq.write_table(pa.table(columns).replace_schema_metadata({b"ebsim.trace": meta.encode()}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ids", "steps", "says"),
+    [
+        ([[0, 1, 2, 3], [0, 1, 2, 8]], [0, 1], "row 1, layer 9: id 8 is not in 0..7"),
+        ([[0, 1, 2, 3], [4, 4, 2, 3]], [0, 1], "row 1, layer 5: expert 4 stands twice"),
+        ([[0, 1, 2, 3], [4, 5, 2, 3]], [1, 0], "row 1: step goes back from 1 to 0"),
+    ],
+)
+def test_check_and_convert_name_row_and_layer(
+    tmp_path: Path, ids: list[list[int]], steps: list[int], says: str
+) -> None:
+    trace, out = write_trace(tmp_path / "bad.parquet", ids, steps), tmp_path / "out.parquet"
+    refused(run_here("check", trace), says)
+    out.write_text("old")
+    refused(run("convert", trace, "-o", out), says)
+    assert out.read_text() == "old"
+
+
+def test_warm_up_steps_are_dropped_with_a_note(tmp_path: Path) -> None:
+    ids = [[0, 1, 2, 3]] * 4 + [[4, 5, 6, 7], [1, 2, 3, 4]]
+    trace = write_trace(tmp_path / "warm.parquet", ids, [0, 0, 1, 1, 2, 2])
+    done = run("check", trace)
+    assert done.returncode == 0 and "2 tokens, 1 steps" in done.stdout
+    assert "note: 4 warm-up tokens" in done.stderr
+    assert run("convert", trace, "-o", tmp_path / "out.parquet").returncode == 0
+    assert run_json("check", tmp_path / "out.parquet")["notes"] == []
+
+
+@pytest.mark.parametrize("command", ["convert", "synthesise", "check", "summary"])
+def test_help_has_an_example(command: str) -> None:
+    done = run_here(command, "--help")
+    assert done.returncode == 0 and f"Example: ebsim trace {command}" in done.stdout
