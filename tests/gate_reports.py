@@ -20,6 +20,7 @@ def good_report(**changes: Any) -> dict[str, Any]:
         "baseline": copy.deepcopy(_SECTION),
         "plan": copy.deepcopy(_SECTION),
         "fit": {"rank_imbalance": {"mean": 1.05}},
+        "model": {"name": "any", "assumed": False},
         "memory": {"kv_cache_loss_frac": 0.04},
         "migration": {"moves": 12, "bytes": 10**9, "seconds": 2.5},
     }

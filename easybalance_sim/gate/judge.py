@@ -61,6 +61,8 @@ def _imbalance(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 def _layer_time(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     name = "p99_layer_time_growth_max"
+    if _value(report, "model.assumed"):
+        return _not_judged(name, criteria, "the model's widths are not known (say --model)")
     before, after = (_number(report, f"{side}.layer_us.p99") for side in ("baseline", "plan"))
     note = f"P99 layer time {before:.1f} → {after:.1f} µs"
     if before <= 0:

@@ -62,6 +62,7 @@ def replay_counts(
         plan=plan,
         tokens=int(batch.sum()),
         steps=len(tokens),
+        tokens_per_step=float(step_tokens),
         window_imbalance=imbalance(rank_sums(slot, plan)),
         layer_seconds=seconds.total,
         active_slots=np.bincount(seconds.active.ravel()),

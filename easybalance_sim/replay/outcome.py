@@ -18,7 +18,7 @@ from easybalance_sim.plan.plan import Plan
 class Outcome:
     """A plan on traffic.
 
-    tokens, steps, windows: how much · window_imbalance: float64[w, L] max/mean rank tokens, NaN without traffic ·
+    tokens, steps, windows: how much · tokens_per_step: mean size of the steps behind `layer_seconds` · window_imbalance: float64[w, L] max/mean rank tokens, NaN without traffic ·
     layer_seconds: float[W, L] · active_slots: int64[S+1] how often a rank had that many
     active slots, over steps × layers × ranks · phase_share: float64[3]
     shares of dispatch, expert, combine time · expert_tokens: [L, E] assignments · rank_pairs: [R, R] and node_pairs:
@@ -29,6 +29,7 @@ class Outcome:
     plan: Plan
     tokens: int
     steps: int
+    tokens_per_step: float
     window_imbalance: FloatArray
     layer_seconds: FloatArray
     active_slots: IntArray
@@ -49,6 +50,11 @@ class Outcome:
         """Bytes that left an NVLink domain, dispatch and combine, all layers and steps."""
         return float(self.node_pairs.sum() - np.trace(self.node_pairs)) * self.copy_bytes
 
+    @property
+    def cross_node_bytes_per_token(self) -> float:
+        """Bytes per token that left an NVLink domain, over all layers."""
+        return self.cross_node_bytes / max(self.tokens, 1)
+
     def step_seconds(self) -> FloatArray:
         """float64[W] MoE seconds of each step: the sum over its layers."""
         seconds: FloatArray = self.layer_seconds.sum(axis=1, dtype=np.float64)
@@ -65,7 +71,7 @@ class Outcome:
             "layer_us": _percentiles(self.layer_seconds * 1e6),
             "step_us": _percentiles(self.step_seconds() * 1e6),
             "time_share": dict(zip(("dispatch", "expert", "combine"), _rounded(self.phase_share), strict=True)),
-            "cross_node_bytes_per_token": round(self.cross_node_bytes / max(self.tokens, 1), 3),
+            "cross_node_bytes_per_token": round(self.cross_node_bytes_per_token, 3),
             "active_experts_per_rank": _active(self.active_slots),
             "lower_bound_imbalance": round(float(bound.mean()), 6),
             "slots": self.plan.slots,

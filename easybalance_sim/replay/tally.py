@@ -60,6 +60,7 @@ class Tally:
             plan=self.plan,
             tokens=self.tokens,
             steps=self.steps,
+            tokens_per_step=self.tokens / max(self.steps, 1),
             window_imbalance=self._window_imbalance(),
             layer_seconds=np.concatenate(self._total),
             active_slots=self._active,
