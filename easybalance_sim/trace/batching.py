@@ -45,6 +45,18 @@ def schedule(length: IntArray, concurrency: int, arrival_step: IntArray | None =
     return Schedule(start=frozen(start), length=frozen(length, np.int64), full_until=min(free))
 
 
+def ages(length: IntArray, concurrency: int, seed: int) -> IntArray:
+    """int64[Q] tokens that the first `concurrency` requests have behind them when a loaded server is first looked at.
+
+    length: int64[Q]. Requests that all began in the same step would emit the same opening tokens at the same time, a
+    skew that no server in operation shows; so each of them has a uniformly random share of its tokens behind it.
+    """
+    age = np.zeros(len(length), np.int64)
+    running = slice(0, concurrency)
+    age[running] = (np.random.default_rng([seed, 1]).random(len(length[running])) * length[running]).astype(np.int64)
+    return age
+
+
 def queue_order(order: str, workload: AnyArray, seed: int) -> IntArray:
     """int64[Q] the order in which requests join the queue.
 

@@ -31,8 +31,9 @@ class Conversion:
 
     source, output: files or a source folder · concurrency: requests that run at once · order: how requests join the
     queue · arrivals: CSV of arrival times or None · step_s: seconds per step of the arrival clock · ranks: source
-    ranks that requests are dealt to · drain: keep the ramp-down · group_by: grouping column of a count table ·
-    model, layers, experts, top_k, what the user says of the model, None = not said · progress: told of tokens.
+    ranks that requests are dealt to · drain: keep the common start and the ramp-down · group_by: grouping column of a
+    count table · model, layers, experts, top_k: what the user says of the model, None = not said · progress: told of
+    tokens.
     """
 
     source: Path

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from easybalance_sim.errors import UsageError
-from easybalance_sim.trace.batching import arrival_steps, queue_order, schedule, token_steps
+from easybalance_sim.trace.batching import ages, arrival_steps, queue_order, schedule, token_steps
 
 
 def test_a_freed_slot_takes_the_next_request() -> None:
@@ -45,6 +45,14 @@ def test_a_step_clock_must_tick(step_s: float) -> None:
 def test_concurrency_below_one_is_refused() -> None:
     with pytest.raises(UsageError, match="--concurrency is 0"):
         schedule(np.array([1]), concurrency=0)
+
+
+def test_only_the_first_requests_have_tokens_behind_them_and_each_keeps_one() -> None:
+    age = ages(np.full(400, 10), concurrency=300, seed=1)
+    assert (age[300:] == 0).all()
+    assert set(age[:300].tolist()) == set(range(10))
+    assert age.tolist() != ages(np.full(400, 10), concurrency=300, seed=2).tolist()
+    assert ages(np.ones(5, np.int64), concurrency=3, seed=0).tolist() == [0] * 5
 
 
 def test_orders() -> None:

@@ -79,13 +79,29 @@ def test_requests_join_a_batch_of_two_slots(tmp_path: Path) -> None:
     assert (written.tokens, written.steps, written.notes) == (6, 3, ())
 
 
-def test_the_ramp_down_is_left_out_with_a_note(tmp_path: Path) -> None:
-    source = write_source(tmp_path / "in.parquet", request_id=[7, 5, 7, 9, 7, 7], token_pos=[11, 4, 10, 0, 12, 13])
-    (written,) = convert(source, tmp_path / "out.parquet", **shape(drain=False))
-    _, batch = tokens_of(tmp_path / "out.parquet")
-    assert batch.step.tolist() == [0, 0, 1, 1]
-    assert written.tokens == 4
-    assert "2 of 6 tokens left out" in written.notes[0] and "--drain" in written.notes[0]
+def test_a_loaded_server_has_no_common_start_and_no_ramp_down(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    request, position = np.repeat(np.arange(60), 10), np.tile(np.arange(10), 60)
+    ids = np.argsort(rng.random((600, 2, 8)), axis=2)[:, :, :2].reshape(600, 4)
+    source = write_source(
+        tmp_path / "in.parquet", request_id=request, token_pos=position, experts=pa.array(ids.tolist())
+    )
+    (written,) = convert(source, tmp_path / "out.parquet", **shape(drain=False, concurrency=16, seed=4))
+    trace, batch = tokens_of(tmp_path / "out.parquet")
+    per_step = np.bincount(batch.step)
+    assert (per_step == 16).all()
+    assert len(set(batch.position[batch.step == 0].tolist())) > 4
+    # What a request decodes is its own tokens in order, to the last one unless the trace ends before.
+    for one in np.unique(batch.request):
+        mine = batch.request == one
+        first = int(batch.position[mine][0])
+        assert batch.position[mine].tolist() == list(range(first, first + int(mine.sum())))
+        assert first == 0 or one < 16
+        rows = np.flatnonzero(request == one)[first : first + int(mine.sum())]
+        assert batch.experts[mine].reshape(-1, 4).tolist() == ids[rows].tolist()
+    assert written.tokens == batch.tokens
+    assert written.notes[0].startswith(f"{600 - batch.tokens} of 600 tokens left out") and "--drain" in written.notes[0]
+    assert not trace.meta.origin["drain"]
 
 
 def test_too_few_requests_are_all_kept_and_said(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from easybalance_sim.arrays import AnyArray, FloatArray, IntArray, frozen
 from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace import layouts
-from easybalance_sim.trace.batching import arrival_steps, queue_order, schedule, token_steps
+from easybalance_sim.trace.batching import ages, arrival_steps, queue_order, schedule, token_steps
 from easybalance_sim.trace.conversion import (
     Conversion,
     Converted,
@@ -213,13 +213,15 @@ def _serve(job: Conversion, requests: _Requests) -> tuple[_Served, tuple[str, ..
     arrival = None
     if job.arrivals is not None:
         arrival = arrival_steps(read_arrivals(job.arrivals), len(queue), job.step_s, str(job.arrivals))
-    length = requests.length[queue]
+    loaded = arrival is None and not job.drain and len(queue) >= job.concurrency
+    age = ages(requests.length[queue], job.concurrency, job.seed) if loaded else np.zeros(len(queue), np.int64)
+    length = requests.length[queue] - age
     plan = schedule(length, job.concurrency, arrival)
     step = token_steps(plan)
     # Tokens of the queue are numbered request by request, as are those of `requests`, only in another order.
-    at = np.repeat(requests.begin[queue] - (np.cumsum(length) - length), length) + np.arange(len(step))
+    at = np.repeat(requests.begin[queue] + age - (np.cumsum(length) - length), length) + np.arange(len(step))
     place = np.repeat(np.arange(len(queue)), length)
-    full_until = plan.full_until if arrival is None and not job.drain else 0
+    full_until = plan.full_until if loaded else 0
     if step.max() > np.iinfo(np.int32).max:
         raise UsageError("arrivals span more steps than the format counts", fix="give a longer --step-ms")
     order = np.argsort(step, kind="stable")
@@ -233,17 +235,18 @@ def _serve(job: Conversion, requests: _Requests) -> tuple[_Served, tuple[str, ..
         workload=requests.workload[queue][place[kept]],
         time_s=None if arrival is None else step[kept].astype(np.float64) * job.step_s,
     )
-    return served, _notes(job, len(order), len(kept), len(queue), arrival is None and plan.full_until == 0)
+    if arrival is None and len(queue) < job.concurrency:
+        return served, (f"{len(queue)} requests never fill {job.concurrency} slots; all tokens are kept",)
+    return served, _left_out(job, int(age.sum()), len(order) - len(kept), len(requests.row))
 
 
-def _notes(job: Conversion, tokens: int, kept: int, requests: int, never_full: bool) -> tuple[str, ...]:
-    if never_full:
-        return (f"{requests} requests never fill {job.concurrency} slots; all tokens are kept",)
-    if kept == tokens:
+def _left_out(job: Conversion, before: int, after: int, tokens: int) -> tuple[str, ...]:
+    if before + after == 0:
         return ()
     return (
-        f"{tokens - kept:,} of {tokens:,} tokens left out: the ramp-down with fewer than {job.concurrency} requests "
-        "running is not traffic of a loaded server (--drain keeps it)",
+        f"{before + after:,} of {tokens:,} tokens left out as no traffic of a loaded server: {before:,} that the first "
+        f"{job.concurrency} requests have behind them when the trace begins, {after:,} of the ramp-down "
+        "(--drain keeps both)",
     )
 
 
