@@ -13,6 +13,9 @@ from easybalance_sim.cost.memory import expert_memory_bytes
 from easybalance_sim.plan.bounds import lower_bound
 from easybalance_sim.plan.plan import Plan
 
+MATRIX_RANKS = 72
+"""Largest matrix that a report prints; one NVL72 rack."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
@@ -55,6 +58,16 @@ class Outcome:
         """Bytes per token that left an NVLink domain, over all layers."""
         return self.cross_node_bytes / max(self.tokens, 1)
 
+    def _traffic(self) -> dict[str, list[list[float]]]:
+        """Bytes per token from node (rank) to node (rank), over all layers; ranks up to `MATRIX_RANKS`."""
+        per_copy = self.copy_bytes / max(self.tokens, 1)
+        matrices = {"node_bytes_per_token": self.node_pairs, "rank_bytes_per_token": self.rank_pairs}
+        return {
+            name: [_rounded(row) for row in pairs * per_copy]
+            for name, pairs in matrices.items()
+            if len(pairs) <= MATRIX_RANKS
+        }
+
     def step_seconds(self) -> FloatArray:
         """float64[W] MoE seconds of each step: the sum over its layers."""
         seconds: FloatArray = self.layer_seconds.sum(axis=1, dtype=np.float64)
@@ -72,6 +85,7 @@ class Outcome:
             "step_us": _percentiles(self.step_seconds() * 1e6),
             "time_share": dict(zip(("dispatch", "expert", "combine"), _rounded(self.phase_share), strict=True)),
             "cross_node_bytes_per_token": round(self.cross_node_bytes_per_token, 3),
+            "traffic": self._traffic(),
             "active_experts_per_rank": _active(self.active_slots),
             "lower_bound_imbalance": round(float(bound.mean()), 6),
             "slots": self.plan.slots,
