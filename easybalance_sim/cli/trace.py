@@ -12,6 +12,7 @@ from easybalance_sim.cli.trace_synthesise import synthesise
 app = typer.Typer(
     name="trace",
     no_args_is_help=True,
+    rich_markup_mode=None,
     help="Make routing traces (convert, synthesise), look at them (summary) and check them (check).",
 )
 for _command in (convert, synthesise, check, summary):
