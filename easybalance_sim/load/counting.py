@@ -25,6 +25,11 @@ class Windowing:
         if self.steps < 1 or self.seconds < 0:
             raise UsageError("a window needs at least one step, or a positive time", where="--window-steps")
 
+    @property
+    def length(self) -> int:
+        """Steps per window, 0 when seconds count."""
+        return 0 if self.seconds > 0 else self.steps
+
     def ids(self, batch: TokenBatch) -> IntArray:
         """int64[T] window id of every token. Raises `UsageError` when seconds are asked of a trace without times."""
         if self.seconds > 0:
@@ -46,7 +51,7 @@ def count_windows(
             tokens=np.zeros((0, *shape), np.int64),
             window=np.zeros(0, np.int64),
             steps=np.zeros(0, np.int32),
-            steps_per_window=windowing.steps,
+            steps_per_window=windowing.length,
             phase=phase,
             workload=workload,
         )
@@ -60,7 +65,7 @@ def count_windows(
                 tokens=sealed(tokens),
                 window=ids,
                 steps=_steps_per_window(batch, row.astype(np.int32), len(ids)),
-                steps_per_window=windowing.steps,
+                steps_per_window=windowing.length,
                 phase=phase,
                 workload=workload,
             )

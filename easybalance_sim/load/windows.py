@@ -14,9 +14,11 @@ from easybalance_sim.errors import EbsimError
 class LoadWindows:
     """Counts of one side of a trace.
 
-    tokens: int64[W, L, E] assignments · window: int64[W] sorted window ids (step // steps_per_window) ·
-    steps: int32[W] steps with traffic in each window · steps_per_window: n · phase, workload: the stratum, "" = all.
-    `a + b` merges two shards; windows with the same id are added.
+    tokens: int64[W, L, E] assignments · window: int64[W] rising window ids (step // steps_per_window, or counted in
+    seconds) · steps: int32[W] steps with traffic in each window · steps_per_window: n, 0 for windows of seconds ·
+    phase, workload: the stratum, "" = all.
+    `a + b` merges two shards of one stratum; windows with the same id are added. Raises `EbsimError` when the shapes
+    do not fit.
     """
 
     tokens: IntArray
@@ -34,10 +36,12 @@ class LoadWindows:
             raise EbsimError(
                 "tokens must be [W, L, E] with one window id and step count per window", where="LoadWindows"
             )
+        if (np.diff(self.window) <= 0).any():
+            raise EbsimError("window ids must rise, each once", where="LoadWindows")
 
     def __add__(self, other: LoadWindows) -> LoadWindows:
-        if self.steps_per_window != other.steps_per_window or self.tokens.shape[1:] != other.tokens.shape[1:]:
-            raise EbsimError("shards differ in window length or in [L, E]", where="LoadWindows")
+        if self._kind != other._kind:
+            raise EbsimError("shards differ in window length, stratum or [L, E]", where="LoadWindows")
         ids = np.union1d(self.window, other.window)
         tokens = np.zeros((len(ids), *self.tokens.shape[1:]), np.int64)
         steps = np.zeros(len(ids), np.int32)
@@ -52,8 +56,12 @@ class LoadWindows:
         return self._with(self.tokens[keep], self.window[keep], self.steps[keep])
 
     def full_only(self) -> LoadWindows:
-        """Without a trailing window cut short (fewer steps with traffic than its length) when longer ones exist."""
-        if len(self.steps) > 1 and self.steps[-1] < self.steps_per_window:
+        """Without a trailing window cut short (fewer steps with traffic than its length) when longer ones exist.
+
+        A window of seconds is cut short when it has fewer steps than the median of the others.
+        """
+        earlier = self.steps[:-1]
+        if len(earlier) and self.steps[-1] < min(self.steps_per_window or np.median(earlier), earlier.max()):
             return self.pick(slice(0, -1))
         return self
 
@@ -61,6 +69,10 @@ class LoadWindows:
     def total(self) -> IntArray:
         """int64[L, E] assignments over all windows."""
         return frozen(self.tokens.sum(axis=0), np.int64)
+
+    @property
+    def _kind(self) -> tuple[object, ...]:
+        return self.steps_per_window, self.phase, self.workload, self.tokens.shape[1:]
 
     def _with(self, tokens: IntArray, window: IntArray, steps: Int32Array) -> LoadWindows:
         return LoadWindows(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -13,19 +14,57 @@ from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import layouts
 from easybalance_sim.trace.schema import UNKNOWN_PHASE, TokenBatch, TraceMeta, phase_code
 
+Wanted = tuple[str, Callable[[Any], bool]]
+
+
+def is_number(kind: Any) -> bool:
+    """Integers and floats."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Texts, plain or as a dictionary; a column without any value has no type of its own and passes."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+
+
+INTEGER: Wanted = ("an integer", pa.types.is_integer)
+NUMBER: Wanted = ("a number", is_number)
+TEXT: Wanted = ("text", is_text)
+_NEEDED = ("step", "request")
+_TYPES = {
+    "step": INTEGER,
+    "request": INTEGER,
+    "position": INTEGER,
+    "source_rank": INTEGER,
+    "layer": INTEGER,
+    "time_s": NUMBER,
+    "phase": TEXT,
+    "workload": TEXT,
+}
+
 
 def require(schema: Any, meta: TraceMeta, where: str) -> None:
-    """Raise `TraceError` unless the needed columns are there with a usable type."""
-    for name in ("step", "request"):
+    """Raise `TraceError` unless the needed columns are there and every known one has a usable type."""
+    require_columns(schema, _NEEDED, _TYPES, where)
+    layout = layouts.detect(schema, meta, where)
+    if "gates" in schema.names:
+        layouts.require_gates(schema.field("gates").type, layout, meta, where)
+
+
+def require_columns(schema: Any, needed: tuple[str, ...], types: Mapping[str, Wanted], where: str) -> None:
+    """Raise `TraceError` for a needed column that is missing, or one of `types` that is there with another type."""
+    for name in needed:
         if name not in schema.names:
             raise TraceError(f"column {name} is missing", where=where, fix=layouts.CONVERT_HINT)
-        if not pa.types.is_integer(schema.field(name).type):
+    for name, (wanted, fits) in types.items():
+        if name in schema.names and not fits(schema.field(name).type):
             raise TraceError(
-                f"column {name} has type {schema.field(name).type}, expected an integer",
+                f"column {name} has type {schema.field(name).type}, expected {wanted}",
                 where=where,
                 fix=layouts.CONVERT_HINT,
             )
-    layouts.detect(schema, meta, where)
 
 
 def batch_from(
@@ -33,15 +72,17 @@ def batch_from(
 ) -> TokenBatch:
     """A `TokenBatch` of the record's tokens; `workloads` learns new names. `experts` is empty when not read."""
     per_token = layouts.rows_per_token(layout, meta)
-    if layout == "long" and "layer" in record.schema.names:
+    if layout == "long":
         layouts.require_layer_order(np.asarray(record.column("layer")), meta, where, first_row)
     tokens = record.num_rows // per_token
     light = record.select([n for n in record.schema.names if n not in ("experts", "gates", "layer")])
     read = _Reader(light, per_token, where, first_row)
-    experts: AnyArray = np.zeros((tokens, 0, 0), meta.dtype)
+    experts: AnyArray = sealed(np.zeros((tokens, 0, 0), meta.dtype))
     if "experts" in record.schema.names:
         experts = layouts.expert_ids(record.column("experts"), layout, meta, where, first_row)
-    gates = layouts.half_floats(record.column("gates"), meta) if "gates" in record.schema.names else None
+    gates = None
+    if "gates" in record.schema.names:
+        gates = layouts.half_floats(record.column("gates"), layout, meta, where, first_row)
     return TokenBatch(
         step=read.ints("step", np.int32, 0),
         request=read.ints("request", np.int64, -1),
@@ -51,7 +92,7 @@ def batch_from(
         workload=sealed(read.codes("workload", workloads).astype(np.int16)),
         experts=experts,
         gates=gates,
-        time_s=read.floats("time_s"),
+        time_s=read.seconds("time_s"),
         first_row=first_row // per_token,
     )
 
@@ -69,14 +110,17 @@ class _Reader:
         values = self._column(name)
         info = np.iinfo(dtype)
         if len(values) and (values.min() < info.min or values.max() > info.max):
-            row = self._first_row + int(np.flatnonzero((values < info.min) | (values > info.max))[0]) * self._stride
-            raise TraceError(f"column {name}, row {row}: value does not fit {np.dtype(dtype).name}", where=self._where)
-        return sealed(values.astype(dtype, copy=False))
+            bad = (values < info.min) | (values > info.max)
+            self._refuse(name, values, bad, f"does not fit {np.dtype(dtype).name}")
+        return sealed(np.ascontiguousarray(values, dtype))
 
-    def floats(self, name: str) -> AnyArray | None:
+    def seconds(self, name: str) -> AnyArray | None:
         if name not in self._record.schema.names:
             return None
-        return sealed(self._column(name).astype(np.float64, copy=False))
+        values = np.ascontiguousarray(self._column(name), np.float64)
+        if not np.isfinite(values).all():
+            self._refuse(name, values, ~np.isfinite(values), "is not a time")
+        return sealed(values)
 
     def codes(self, name: str, known: dict[str, int]) -> AnyArray:
         """Codes of a string column: phases for `phase`, indices into `known` (which grows) otherwise."""
@@ -86,15 +130,29 @@ class _Reader:
         column = self._record.column(name)
         if not pa.types.is_dictionary(column.type):
             column = pc.dictionary_encode(column.cast(pa.string()))
-        texts = [str(text) for text in column.dictionary.to_pylist()]
-        table = [phase_code(text) if name == "phase" else known.setdefault(text, len(known)) for text in texts]
-        indices = np.asarray(column.indices.fill_null(len(texts)))[:: self._stride]
+        table = [default if text is None else self._code(name, text, known) for text in column.dictionary.to_pylist()]
+        indices = np.asarray(column.indices.cast(pa.int64()).fill_null(len(table)))[:: self._stride]
         codes: AnyArray = np.array([*table, default])[indices]
         return codes
 
+    def _code(self, name: str, text: str, known: dict[str, int]) -> int:
+        if name == "phase":
+            return phase_code(text)
+        code = known.setdefault(text, len(known))
+        if code > np.iinfo(np.int16).max:
+            raise TraceError(
+                f"column {name} has more than {code} names", where=self._where, fix="name classes, not single requests"
+            )
+        return code
+
     def _column(self, name: str) -> AnyArray:
         column = self._record.column(name)
-        if column.null_count:
-            row = self._first_row + int(np.flatnonzero(np.asarray(column.is_null()))[0])
-            raise TraceError(f"column {name}, row {row}: no value", where=self._where, fix="drop the row")
+        layouts.require_values(name, column, self._where, self._first_row)
         return np.asarray(column)[:: self._stride]
+
+    def _refuse(self, name: str, values: AnyArray, bad: AnyArray, problem: str) -> NoReturn:
+        index = int(np.flatnonzero(bad)[0])
+        row = self._first_row + index * self._stride
+        raise TraceError(
+            f"column {name}, row {row}: {values[index]} {problem}", where=self._where, fix="correct or drop the row"
+        )

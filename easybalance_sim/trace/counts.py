@@ -12,8 +12,21 @@ import pyarrow as pa
 from easybalance_sim.arrays import AnyArray, frozen
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import layouts
-from easybalance_sim.trace.files import open_parquet
+from easybalance_sim.trace.columns import INTEGER, NUMBER, TEXT, Wanted, is_number, require_columns
+from easybalance_sim.trace.files import open_parquet, reading
 from easybalance_sim.trace.schema import NO_WORKLOAD, CountTrace, TraceMeta, phase_code
+
+_MOST = 2**53
+_COUNTS: Wanted = ("a list of counts", lambda kind: layouts.is_list(kind) and is_number(kind.value_type))
+_TYPES = {
+    "layer": INTEGER,
+    "counts": _COUNTS,
+    "tokens": NUMBER,
+    "start_s": NUMBER,
+    "span_s": NUMBER,
+    "phase": TEXT,
+    "workload": TEXT,
+}
 
 
 def read_count_trace(paths: Sequence[Path], meta: TraceMeta) -> CountTrace:
@@ -30,14 +43,14 @@ def read_count_trace(paths: Sequence[Path], meta: TraceMeta) -> CountTrace:
 
 def _read(path: Path, meta: TraceMeta, workloads: dict[str, int]) -> dict[str, AnyArray]:
     where, layers = str(path), len(meta.layers)
-    table = open_parquet(path).read()
-    for name in ("layer", "counts"):
-        if name not in table.schema.names:
-            raise TraceError(f"column {name} is missing", where=where, fix=layouts.CONVERT_HINT)
+    file = open_parquet(path)
+    require_columns(file.schema_arrow, ("layer", "counts"), _TYPES, where)
+    with reading(where):
+        table = file.read()
     if table.num_rows == 0:
         raise TraceError("file has no rows", where=where, fix="record it again")
     layouts.require_layer_order(np.asarray(table.column("layer")), meta, where, 0)
-    counts = _counts(table.column("counts").combine_chunks(), meta, where)
+    counts = _counts(table.column("counts"), meta, where)
     tokens = counts.reshape(-1, layers, meta.experts)
     first = table.take(pa.array(np.arange(0, table.num_rows, layers)))
     given = _numbers(first, "tokens", 0.0).astype(np.int64)
@@ -56,16 +69,14 @@ def _read(path: Path, meta: TraceMeta, workloads: dict[str, int]) -> dict[str, A
 
 
 def _counts(column: Any, meta: TraceMeta, where: str) -> AnyArray:
-    flat: AnyArray = column.flatten().to_numpy(zero_copy_only=False)
-    if flat.size != len(column) * meta.experts:
-        raise TraceError(f"column counts: rows must hold {meta.experts} counts", where=where, fix=layouts.CONVERT_HINT)
-    bad = np.flatnonzero(~(flat >= 0) | (flat != np.floor(flat)))
+    flat = layouts.flat_list("counts", column.combine_chunks(), meta.experts, where, 0)
+    bad = np.flatnonzero(~(flat >= 0) | (flat != np.floor(flat)) | (flat > _MOST))
     if len(bad):
         row = int(bad[0]) // meta.experts
         raise TraceError(
             f"column counts, row {row}, layer {meta.layers[row % len(meta.layers)]}: {flat[bad[0]]} is not a count",
             where=where,
-            fix="counts are whole numbers ≥ 0",
+            fix="counts are whole numbers from 0 to 2^53",
         )
     return flat.astype(np.int64)
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import columns, layouts
 from easybalance_sim.trace.counts import read_count_trace
-from easybalance_sim.trace.files import LayoutHints, expand, open_parquet, read_meta, require_same_model
+from easybalance_sim.trace.files import LayoutHints, expand, open_parquet, read_meta, reading, require_same_model
 from easybalance_sim.trace.scan import TraceScan, scan_batches
 from easybalance_sim.trace.schema import NO_WORKLOAD, CountTrace, TokenBatch, TraceMeta
 from easybalance_sim.trace.validation import check_batch, check_steps, warmup_tokens
@@ -55,7 +56,7 @@ class TokenTrace:
     def scan(self) -> TraceScan:
         """One pass over the light columns: totals, requests, phases, workloads. Raises `TraceError` on bad steps."""
         if self._scan is None:
-            self._scan = scan_batches(self._whole_steps(_LIGHT), self.meta, self._warmup_tokens())
+            self._scan = scan_batches(self._whole_steps(_LIGHT), self._warmup_tokens())
         return self._scan
 
     def check(self) -> TraceScan:
@@ -102,12 +103,7 @@ class TokenTrace:
                 if fresh and index and int(batch.step[0]) + step_base <= last_step:
                     step_base, request_base = last_step + 1 - int(batch.step[0]), last_request + 1
                 fresh = False
-                moved = replace(
-                    batch,
-                    step=batch.step + np.int32(step_base) if step_base else batch.step,
-                    request=batch.request + request_base if request_base else batch.request,
-                    first_row=row,
-                )
+                moved = _numbered_on(batch, step_base, request_base, row, str(self.paths[index]))
                 last_step = int(moved.step[-1])
                 last_request = max(last_request, int(moved.request.max()))
                 row += moved.tokens
@@ -120,11 +116,11 @@ class TokenTrace:
         per_token = layouts.rows_per_token(layout, meta)
         present = [name for name in (*names, "layer") if name in file.schema_arrow.names]
         row, last_step = 0, -1
-        for record in _records(file, BATCH_TOKENS * per_token, present, str(path)):
+        for record in _whole_tokens(_records(file, BATCH_TOKENS * per_token, present, str(path)), per_token):
             batch = columns.batch_from(record, layout, meta, self._workloads, str(path), row)
-            check_steps(batch.step, last_step, str(path), row // per_token)
+            check_steps(batch.step, last_step, str(path), row, per_token)
             if "experts" in present and not self._checked:
-                check_batch(batch, meta, str(path), row // per_token)
+                check_batch(batch, meta, str(path), row, per_token)
             row, last_step = row + record.num_rows, int(batch.step[-1])
             yield batch
         if row == 0:
@@ -134,15 +130,45 @@ class TokenTrace:
 def _records(file: Any, rows: int, present: Sequence[str], where: str) -> Iterator[Any]:
     stream = file.iter_batches(batch_size=rows, columns=list(present))
     while True:
-        try:
-            record = next(stream)
-        except StopIteration:
+        with reading(where):
+            record = next(stream, None)
+        if record is None:
             return
-        except OSError as error:
-            reason = str(error).splitlines()[0]
-            raise TraceError(f"damaged Parquet file: {reason}", where=where, fix="copy or record it again") from error
         if record.num_rows:
             yield record
+
+
+def _whole_tokens(records: Iterator[Any], per_token: int) -> Iterator[Any]:
+    """The same rows, cut between tokens: Arrow ends a record where a row group ends."""
+    if per_token == 1:
+        yield from records
+        return
+    left: Any = None
+    for record in records:
+        joined = record
+        if left is not None and left.num_rows:
+            joined = pa.Table.from_batches([left, record]).unify_dictionaries().combine_chunks().to_batches()[0]
+        whole = joined.num_rows // per_token * per_token
+        if whole:
+            yield joined.slice(0, whole)
+        left = joined.slice(whole)
+    if left is not None and left.num_rows:
+        yield left
+
+
+def _numbered_on(batch: TokenBatch, step_base: int, request_base: int, row: int, where: str) -> TokenBatch:
+    """The batch with its steps and requests moved up. Raises `TraceError` when they no longer fit."""
+    moved: dict[str, AnyArray] = {}
+    for name, base in (("step", step_base), ("request", request_base)):
+        ids = getattr(batch, name)
+        if base and (ids.min() < 0 or int(ids.max()) > np.iinfo(ids.dtype).max - base):
+            raise TraceError(
+                f"column {name}: ids from {ids.min()} to {ids.max()} cannot be numbered on after the files before",
+                where=where,
+                fix=f"number each file's {name} ids from 0",
+            )
+        moved[name] = sealed(ids + ids.dtype.type(base)) if base else ids
+    return replace(batch, **moved, first_row=row)
 
 
 def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
@@ -157,6 +183,4 @@ def _join(first: TokenBatch, second: TokenBatch) -> TokenBatch:
         return sealed(np.concatenate([a, b]))
 
     names = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
-    if first.tokens == 0:
-        return second
     return TokenBatch(**{name: both(name) for name in names}, first_row=first.first_row)  # type: ignore[arg-type]

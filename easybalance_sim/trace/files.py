@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,24 +64,27 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 def open_parquet(path: Path) -> Any:
     """A `pyarrow.parquet.ParquetFile`; raises `TraceError` for an empty, truncated or foreign file."""
-    size = path.stat().st_size
-    if size == 0:
+    head, tail = _ends(path)
+    if not head:
         raise TraceError("file is empty (0 bytes)", where=str(path), fix="record it again")
-    with path.open("rb") as stream:
-        head = stream.read(4)
-        stream.seek(max(0, size - 4))
-        tail = stream.read(4)
     if head != b"PAR1":
         raise TraceError("not a Parquet file", where=str(path), fix="convert it with `ebsim trace convert`")
     if tail != b"PAR1":
         raise TraceError(
             "Parquet file is truncated (its footer is missing)", where=str(path), fix="copy or record it again"
         )
+    with reading(str(path)):
+        return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+@contextlib.contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Turn what Arrow raises on damaged bytes into a `TraceError`."""
     try:
-        return pq.ParquetFile(path)
+        yield
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise TraceError(f"damaged Parquet file: {reason}", where=str(path), fix="copy or record it again") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TraceError(f"damaged Parquet file: {reason}", where=where, fix="copy or record it again") from error
 
 
 def read_meta(file: Any, path: Path, hints: LayoutHints | None, *, kind: str = "tokens") -> TraceMeta:
@@ -111,6 +115,17 @@ def require_same_model(metas: Sequence[TraceMeta], paths: Sequence[Path]) -> Tra
                     fix="give traces of one model at a time",
                 )
     return msgspec.structs.replace(first, ranks=max(meta.ranks for meta in metas))
+
+
+def _ends(path: Path) -> tuple[bytes, bytes]:
+    """The first and the last four bytes of a file."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4)
+            stream.seek(max(0, path.stat().st_size - 4))
+            return head, stream.read(4)
+    except OSError as error:
+        raise TraceError(f"cannot be read: {error.strerror}", where=str(path), fix="check its permissions") from error
 
 
 def fingerprint(paths: Sequence[Path]) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import TraceMeta
+from easybalance_sim.trace.validation import unknown_id
 
 CONVERT_HINT = "rewrite with `ebsim trace convert`"
 
@@ -24,20 +25,23 @@ def detect(schema: Any, meta: TraceMeta, where: str) -> str:
         raise TraceError("column experts is missing", where=where, fix=CONVERT_HINT)
     kind = schema.field("experts").type
     if pa.types.is_fixed_size_binary(kind):
-        wanted = len(meta.layers) * meta.top_k * np.dtype(meta.dtype).itemsize
-        if kind.byte_width != wanted:
-            raise TraceError(
-                f"column experts is {kind.byte_width} bytes per token, {len(meta.layers)} layers × top-{meta.top_k} × "
-                f"{meta.dtype} are {wanted}",
-                where=where,
-                fix="correct the metadata or " + CONVERT_HINT,
-            )
+        _require_width("experts", kind, len(meta.layers) * meta.top_k, meta.dtype, meta, where)
         return "packed"
-    if _is_list(kind) and pa.types.is_integer(kind.value_type):
+    if is_list(kind) and pa.types.is_integer(kind.value_type):
         return "long" if "layer" in schema.names else "list"
     raise TraceError(
         f"column experts has type {kind}, expected packed bytes or a list of ints", where=where, fix=CONVERT_HINT
     )
+
+
+def require_gates(kind: Any, layout: str, meta: TraceMeta, where: str) -> None:
+    """Raise `TraceError` unless gates of Arrow type `kind` are float16 packed like the ids, or a list of floats."""
+    if pa.types.is_fixed_size_binary(kind):
+        _require_width("gates", kind, values_per_row(layout, meta), "float16", meta, where)
+    elif not (is_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise TraceError(
+            f"column gates has type {kind}, expected packed float16 or a list of floats", where=where, fix=CONVERT_HINT
+        )
 
 
 def rows_per_token(layout: str, meta: TraceMeta) -> int:
@@ -45,29 +49,28 @@ def rows_per_token(layout: str, meta: TraceMeta) -> int:
     return len(meta.layers) if layout == "long" else 1
 
 
+def values_per_row(layout: str, meta: TraceMeta) -> int:
+    """Ids (or gates) in one file row."""
+    return meta.top_k if layout == "long" else len(meta.layers) * meta.top_k
+
+
 def expert_ids(column: Any, layout: str, meta: TraceMeta, where: str, first_row: int) -> AnyArray:
     """[T, L, K] ids in `meta.dtype` from the `experts` column of one record batch; packed input is not copied.
 
-    Raises `TraceError` with column and row for nulls, lists of another length and ids that the dtype cannot hold.
+    first_row: file row of the first one, at a token's start. Raises `TraceError` with column and row for nulls, lists
+    of another length and, in lists, ids that are not in 0..E-1.
     """
-    if column.null_count:
-        row = first_row + int(np.flatnonzero(np.asarray(column.is_null()))[0])
-        raise TraceError(f"column experts, row {row}: no value", where=where, fix="drop the row")
     shape = (-1, len(meta.layers), meta.top_k)
-    if layout == "packed":
+    if pa.types.is_fixed_size_binary(column.type):
+        require_values("experts", column, where, first_row)
         return _packed(column, meta.dtype).reshape(shape)
-    flat = _flat_list(column, meta.top_k if layout == "long" else len(meta.layers) * meta.top_k, where, first_row)
-    limit = np.iinfo(meta.dtype).max
-    if flat.size and (flat.min() < 0 or flat.max() > limit):
-        bad = int(np.flatnonzero((flat < 0) | (flat > limit))[0])
-        width = meta.top_k if layout == "long" else len(meta.layers) * meta.top_k
-        layer = meta.layers[(bad % width) // meta.top_k] if layout == "list" else "of that row"
-        raise TraceError(
-            f"column experts, row {first_row + bad // width}, layer {layer}: id {int(flat[bad])} is not in "
-            f"0..{meta.experts - 1}",
-            where=where,
-            fix="correct the ids or the number of experts in the metadata",
-        )
+    width = values_per_row(layout, meta)
+    flat = flat_list("experts", column, width, where, first_row)
+    if flat.size and (flat.min() < 0 or flat.max() >= meta.experts):
+        bad = int(np.flatnonzero((flat < 0) | (flat >= meta.experts))[0])
+        row = first_row + bad // width
+        layer = row % len(meta.layers) if layout == "long" else bad % width // meta.top_k
+        raise unknown_id(int(flat[bad]), row, meta.layers[layer], meta, where)
     return sealed(flat.astype(meta.dtype)).reshape(shape)
 
 
@@ -84,39 +87,69 @@ def require_layer_order(layers: AnyArray, meta: TraceMeta, where: str, first_row
         )
 
 
-def half_floats(column: Any, meta: TraceMeta) -> AnyArray | None:
-    """[T, L, K] float16 gates from a packed or list column of float16."""
+def half_floats(column: Any, layout: str, meta: TraceMeta, where: str, first_row: int) -> AnyArray:
+    """[T, L, K] float16 gates of one record batch; raises like `expert_ids`."""
+    shape = (-1, len(meta.layers), meta.top_k)
     if pa.types.is_fixed_size_binary(column.type):
-        return _packed(column, "<f2").reshape(-1, len(meta.layers), meta.top_k)
-    if _is_list(column.type):
-        flat = column.flatten().to_numpy(zero_copy_only=False)
-        gates: AnyArray = flat.astype(np.float16).reshape(-1, len(meta.layers), meta.top_k)
-        return gates
-    return None
+        require_values("gates", column, where, first_row)
+        return _packed(column, "<f2").reshape(shape)
+    flat = flat_list("gates", column, values_per_row(layout, meta), where, first_row)
+    return sealed(flat.astype(np.float16)).reshape(shape)
 
 
-def _packed(column: Any, dtype: str) -> AnyArray:
-    width = column.type.byte_width
-    data: AnyArray = np.frombuffer(column.buffers()[1], np.uint8)
-    start = column.offset * width
-    return data[start : start + len(column) * width].view(dtype)
-
-
-def _flat_list(column: Any, width: int, where: str, first_row: int) -> AnyArray:
-    flat: AnyArray = column.flatten().to_numpy(zero_copy_only=False)
+def flat_list(name: str, column: Any, width: int, where: str, first_row: int) -> AnyArray:
+    """The values of a list column, end to end; raises `TraceError` with the row for nulls and other lengths."""
+    require_values(name, column, where, first_row)
     if pa.types.is_fixed_size_list(column.type):
         lengths = np.full(len(column), column.type.list_size)
     else:
         lengths = np.diff(np.asarray(column.offsets))
     wrong = np.flatnonzero(lengths != width)
     if len(wrong):
+        unit = "ids" if name == "experts" else name
         raise TraceError(
-            f"column experts, row {first_row + int(wrong[0])}: {int(lengths[wrong[0]])} ids, expected {width}",
+            f"column {name}, row {first_row + int(wrong[0])}: {int(lengths[wrong[0]])} {unit}, expected {width}",
             where=where,
-            fix="correct layers and top_k in the metadata, or the row",
+            fix="correct layers, experts and top_k in the metadata, or the row",
         )
+    values = column.flatten()
+    if values.null_count:
+        row = first_row + _first_null(values) // width
+        raise TraceError(f"column {name}, row {row}: a value is missing in the list", where=where, fix="drop the token")
+    flat: AnyArray = values.to_numpy(zero_copy_only=False)
     return flat
 
 
-def _is_list(kind: Any) -> bool:
+def require_values(name: str, column: Any, where: str, first_row: int) -> None:
+    """Raise `TraceError` with the first row in which the column holds nothing."""
+    if column.null_count:
+        raise TraceError(
+            f"column {name}, row {first_row + _first_null(column)}: no value", where=where, fix="drop the token"
+        )
+
+
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is one of the list types that are read."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _first_null(column: Any) -> int:
+    return int(np.flatnonzero(np.asarray(column.is_null()))[0])
+
+
+def _packed(column: Any, dtype: str) -> AnyArray:
+    width = column.type.byte_width
+    data: AnyArray = np.frombuffer(column.buffers()[1], np.uint8)
+    start = column.offset * width
+    return sealed(data[start : start + len(column) * width].view(dtype))
+
+
+def _require_width(name: str, kind: Any, values: int, dtype: str, meta: TraceMeta, where: str) -> None:
+    wanted = values * np.dtype(dtype).itemsize
+    if kind.byte_width != wanted:
+        raise TraceError(
+            f"column {name} is {kind.byte_width} bytes per row, {len(meta.layers)} layers × top-{meta.top_k} as "
+            f"{dtype} need {wanted}",
+            where=where,
+            fix="correct the metadata or " + CONVERT_HINT,
+        )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from easybalance_sim.arrays import AnyArray, Int16Array, Int32Array, IntArray, frozen
-from easybalance_sim.trace.schema import PHASES, TokenBatch, TraceMeta
+from easybalance_sim.trace.schema import PHASES, TokenBatch
+
+_MERGE_EVERY = 64
+"""Batches whose requests are held apart: with requests that live long, more would make memory grow with the trace."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -18,7 +21,7 @@ class TraceScan:
     tokens, steps: totals · first_step, last_step · request: int64[Q] sorted ids · request_first, request_last:
     int32[Q] steps · request_workload: int16[Q] of its first token · request_tokens: int64[Q] ·
     phase_tokens: int64[3] by phase code · workload_tokens: int64[n] by workload code · max_source: highest source rank,
-    -1 = none known · has_time: rows carry seconds · notes: lines for the user.
+    -1 = none known · has_time: all rows carry seconds · notes: lines for the user.
     """
 
     tokens: int
@@ -42,11 +45,11 @@ class TraceScan:
         return len(self.request)
 
 
-def scan_batches(batches: Iterable[TokenBatch], meta: TraceMeta, warmup: int) -> TraceScan:
+def scan_batches(batches: Iterable[TokenBatch], warmup: int) -> TraceScan:
     """Scan the batches of one trace; `warmup` is the number of tokens already left out."""
     tokens = steps = 0
     first = last = max_source = -1
-    has_time = False
+    has_time = True
     phases, workloads = np.zeros(len(PHASES), np.int64), np.zeros(0, np.int64)
     lives: list[AnyArray] = []
     for batch in batches:
@@ -55,13 +58,15 @@ def scan_batches(batches: Iterable[TokenBatch], meta: TraceMeta, warmup: int) ->
         tokens += batch.tokens
         steps += int(np.count_nonzero(np.diff(batch.step))) + 1
         last, max_source = int(batch.step[-1]), max(max_source, int(batch.source_rank.max()))
-        has_time = batch.time_s is not None
+        has_time &= batch.time_s is not None
         phases += np.bincount(batch.phase, minlength=len(PHASES))
         seen = np.bincount(batch.workload)
         workloads = np.pad(workloads, (0, max(0, len(seen) - len(workloads))))
         workloads[: len(seen)] += seen
         lives.append(_lives(batch))
-    lifetime = _merge(np.concatenate(lives, axis=1) if lives else np.zeros((5, 0), np.int64))
+        if len(lives) > _MERGE_EVERY:
+            lives = [_merge(lives)]
+    lifetime = _merge(lives)
     note = (f"{warmup} warm-up tokens at the start (all tokens of a step with identical ids) are left out",)
     return TraceScan(
         tokens=tokens,
@@ -76,7 +81,7 @@ def scan_batches(batches: Iterable[TokenBatch], meta: TraceMeta, warmup: int) ->
         phase_tokens=frozen(phases),
         workload_tokens=frozen(workloads),
         max_source=max_source,
-        has_time=has_time,
+        has_time=has_time and tokens > 0,
         notes=note if warmup else (),
     )
 
@@ -91,11 +96,12 @@ def _lives(batch: TokenBatch) -> AnyArray:
     return np.stack([ids[starts], step[starts], step[ends - 1], workload[starts], ends - starts]).astype(np.int64)
 
 
-def _merge(lives: AnyArray) -> AnyArray:
+def _merge(lives: Sequence[AnyArray]) -> AnyArray:
     """One column per request: earliest first step (and its workload), latest last step, summed tokens."""
-    if lives.shape[1] == 0:
-        return lives
-    ordered = lives[:, np.lexsort((lives[1], lives[0]))]
+    joined = np.concatenate([np.zeros((5, 0), np.int64), *lives], axis=1)
+    if joined.shape[1] == 0:
+        return joined
+    ordered = joined[:, np.lexsort((joined[1], joined[0]))]
     starts = np.flatnonzero(np.diff(ordered[0], prepend=ordered[0][0] - 1))
     latest = np.maximum.reduceat(ordered[2], starts)
     total = np.add.reduceat(ordered[4], starts)

@@ -12,41 +12,51 @@ from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta
 
 
-def check_steps(step: Int32Array, previous: int, where: str, first_row: int) -> None:
-    """Raise `TraceError` with the row where steps go backwards or are negative."""
-    back = np.flatnonzero(np.diff(step, prepend=np.int32(max(previous, 0))) < 0)
+def check_steps(step: Int32Array, previous: int, where: str, first_row: int, rows_per_token: int = 1) -> None:
+    """Raise `TraceError` with the row where steps go backwards or are negative.
+
+    step: int32[T] · previous: the step before, -1 for none · first_row: file row of the first token.
+    """
+    before = np.concatenate([[max(previous, 0)], step[:-1]])
+    back = np.flatnonzero(step < before)
     if len(back):
-        row = int(back[0])
-        before = int(step[row - 1]) if row else previous
+        token = int(back[0])
         raise TraceError(
-            f"column step, row {first_row + row}: step goes back from {max(before, 0)} to {int(step[row])}",
+            f"column step, row {first_row + token * rows_per_token}: step goes back from {before[token]} "
+            f"to {step[token]}",
             where=where,
             fix="sort the rows by step, or give separate recordings as separate files",
         )
 
 
-def check_batch(batch: TokenBatch, meta: TraceMeta, where: str, first_row: int) -> None:
+def check_batch(batch: TokenBatch, meta: TraceMeta, where: str, first_row: int, rows_per_token: int = 1) -> None:
     """Raise `TraceError` for an id ≥ E or an expert twice in one top-k, with row, layer and fix."""
-    check_ids(batch.experts, meta, where, first_row)
+    check_ids(batch.experts, meta, where, first_row, rows_per_token)
 
 
-def check_ids(experts: AnyArray, meta: TraceMeta, where: str, first_row: int) -> None:
-    """`check_batch` on bare ids [T, L, K]."""
-    row, layer, kind = kernels.load().check_ids(experts, meta.experts)
+def check_ids(experts: AnyArray, meta: TraceMeta, where: str, first_row: int, rows_per_token: int = 1) -> None:
+    """`check_batch` on bare ids [T, L, K]; first_row: file row of the first token."""
+    token, layer, kind = kernels.load().check_ids(experts, meta.experts)
     if kind == 0:
         return
-    ids = experts[row, layer].tolist()
-    place = f"column experts, row {first_row + row}, layer {meta.layers[layer]}"
+    ids = experts[token, layer].tolist()
+    row = first_row + token * rows_per_token + (layer if rows_per_token > 1 else 0)
     if kind == 1:
-        raise TraceError(
-            f"{place}: id {max(ids)} is not in 0..{meta.experts - 1}",
-            where=where,
-            fix="correct the ids (physical slot ids need their plan) or the number of experts in the metadata",
-        )
+        raise unknown_id(next(e for e in ids if e >= meta.experts), row, meta.layers[layer], meta, where)
     raise TraceError(
-        f"{place}: expert {next(e for e in ids if ids.count(e) > 1)} stands twice in one top-{meta.top_k}",
+        f"column experts, row {row}, layer {meta.layers[layer]}: expert {next(e for e in ids if ids.count(e) > 1)} "
+        f"stands twice in one top-{meta.top_k}",
         where=where,
         fix="record logical ids; a padded token must be left out",
+    )
+
+
+def unknown_id(expert: int, row: int, layer: int, meta: TraceMeta, where: str) -> TraceError:
+    """The error for an id that is not in 0..E-1; row: of the file, layer: absolute id."""
+    return TraceError(
+        f"column experts, row {row}, layer {layer}: id {expert} is not in 0..{meta.experts - 1}",
+        where=where,
+        fix="correct the ids (physical slot ids need their plan) or the number of experts in the metadata",
     )
 
 

@@ -38,6 +38,7 @@ class TokenTraceWriter:
                 compression="zstd",
                 compression_level=self._level,
                 use_dictionary=["phase", "workload"],
+                write_page_checksum=True,
             )
         self._writer.write_table(table, row_group_size=ROW_GROUP_TOKENS)
 
@@ -93,7 +94,7 @@ def write_count_trace(path: Path, trace: CountTrace) -> None:
     }
     table = pa.table(columns).replace_schema_metadata({METADATA_KEY: trace.meta.encode()})
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", row_group_size=layers * 64)
+        pq.write_table(table, temporary, compression="zstd", row_group_size=layers * 64, write_page_checksum=True)
 
 
 def packed(values: AnyArray) -> Any:
