@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,3 +96,22 @@ def _share_of_possible(baseline: Mapping[str, Any], plan: Mapping[str, Any]) -> 
     most = baseline["rank_imbalance"]["mean"] - plan["lower_bound_imbalance"]
     saved: float = baseline["rank_imbalance"]["mean"] - plan["rank_imbalance"]["mean"]
     return round(saved / most, 4) if most > 1e-9 else None
+
+
+class Stopwatch:
+    """Seconds of the stages of a run, one after the other: the `timing_s` section of a report."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+        self._laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """The stage `name` ends here."""
+        now = time.perf_counter()
+        self._laps[name] = now - self._last
+        self._last = now
+
+    def laps(self) -> dict[str, float]:
+        """Rounded seconds by stage, and their total."""
+        rounded = {name: round(value, 3) for name, value in self._laps.items()}
+        return {**rounded, "total": round(sum(self._laps.values()), 3)}

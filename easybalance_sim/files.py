@@ -11,6 +11,14 @@ from pathlib import Path
 from easybalance_sim.errors import UsageError
 
 
+def require_place(path: Path) -> None:
+    """Raise `UsageError` when a file could not be put at `path`: for long runs to ask before they begin."""
+    if path.is_dir():
+        raise UsageError("is a folder, not a file", where=str(path), fix="name a file with -o")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", where=str(path), fix="choose another -o")
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`; on success it is synced and renamed over `path`.
@@ -39,8 +47,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _publish(temporary: Path, path: Path) -> None:
-    if path.is_dir():
-        raise UsageError("is a folder, not a file", where=str(path), fix="name a file with -o")
+    require_place(path)
     with temporary.open("rb") as stream:
         os.fsync(stream.fileno())
     umask = os.umask(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,12 @@ import numpy as np
 from easybalance_sim import policies
 from easybalance_sim.cost.objective import objective_seconds
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.evidence import assemble, migration_between, with_verdict
+from easybalance_sim.evidence import Stopwatch, assemble, migration_between, with_verdict
+from easybalance_sim.files import require_place
 from easybalance_sim.gate.criteria import Criteria, load_criteria
 from easybalance_sim.gate.verdict import ACCEPTED, Verdict
-from easybalance_sim.load.forecast import forecast
-from easybalance_sim.load.split import FIT, HELD_OUT
+from easybalance_sim.load.forecast import METHODS, forecast
+from easybalance_sim.load.split import FIT, HELD_OUT, MODES
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan import lint
 from easybalance_sim.plan.plan import Plan
@@ -24,7 +24,7 @@ from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, r
 from easybalance_sim.policies import NotApplicable, Problem
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
-from easybalance_sim.session import Listener, Session, Settings, open_session
+from easybalance_sim.session import Listener, Session, Settings, open_session, require_choice
 
 TIE_FRAC = 0.05
 
@@ -65,18 +65,21 @@ def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Ver
 
     Returns the report (the documented JSON object) and the verdict. Raises `EbsimError` subclasses for bad input.
     """
-    clock = _Clock()
+    clock = Stopwatch()
+    _require_sound(request)
     criteria = load_criteria(request.criteria)
     parent = read_plan(request.current) if request.current is not None else None
-    session = open_session(request.settings, tell)
+    session = open_session(request.settings, tell, None if parent is None else parent.topology.topology())
     traffic = session.traffic(request.split, request.held_out, request.settings.seed)
     clock.lap("read")
     windows = traffic.fit_windows()
+    if len(windows.window) == 0:
+        raise UsageError("no token to fit a plan on", where="trace", fix="choose other --workload, --phase or --split")
     problem = _problem(request, session, windows, parent)
     plans = _propose(request, problem, tell)
     clock.lap("candidates")
     candidates = _score(plans, traffic, session)
-    competing = candidates[1:] if request.policies and len(candidates) > 1 else candidates
+    competing = [one for one in candidates if not request.policies or one.plan.policy in request.policies]
     best = _choose(competing, _tie_frac(session, criteria, tell))
     clock.lap("scoring")
     side = HELD_OUT if traffic.has_held_out() else FIT
@@ -91,6 +94,16 @@ def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Ver
     report, verdict = with_verdict(report, criteria)
     written = _publish(request, session, best.plan, parent, report, verdict)
     return {**report, **written, "timing_s": clock.laps()}, verdict
+
+
+def _require_sound(request: PlanRequest) -> None:
+    """Refuse what would only be noticed after a long run: unknown names, an -o that cannot be written."""
+    require_choice("--split", request.split, MODES)
+    require_choice("--forecast", request.forecast, METHODS)
+    for name in request.policies:
+        require_choice("--policy", name, policies.names())
+    if request.output is not None:
+        require_place(request.output)
 
 
 def _problem(request: PlanRequest, session: Session, windows: LoadWindows, parent: PlanDocument | None) -> Problem:
@@ -120,11 +133,9 @@ def _current(parent: PlanDocument, session: Session) -> Plan:
 
 def _propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
     """The baseline first, then every other plan that a policy makes."""
-    baseline = "keep" if problem.current is not None else "contiguous"
-    wanted = request.policies or policies.names()
-    plans = [policies.make(baseline, problem)]
-    for name in wanted:
-        if name == baseline:
+    plans = [_baseline(problem)]
+    for name in dict.fromkeys(request.policies or policies.names()):
+        if name == plans[0].policy:
             continue
         try:
             plans.append(policies.make(name, problem))
@@ -136,6 +147,15 @@ def _propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Pla
     for plan in plans[1:]:
         _require_clean(plan, problem)
     return plans
+
+
+def _baseline(problem: Problem) -> Plan:
+    """The plan in force, or contiguous when there is none."""
+    name, flag = ("contiguous", "baseline contiguous") if problem.current is None else ("keep", "--current")
+    try:
+        return policies.make(name, problem)
+    except NotApplicable as reason:
+        raise UsageError(str(reason), where=flag, fix="give a plan for this cluster with --current") from reason
 
 
 def _require_clean(plan: Plan, problem: Problem) -> None:
@@ -243,22 +263,3 @@ def _publish(
     if wanted and request.output is not None:
         write_plan(request.output, doc)
     return {"plan_file": str(request.output) if wanted else None, "fingerprint": doc.fingerprint()}
-
-
-class _Clock:
-    """Seconds of each stage."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-        self._laps: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        """The stage `name` ends here."""
-        now = time.perf_counter()
-        self._laps[name] = now - self._last
-        self._last = now
-
-    def laps(self) -> dict[str, float]:
-        """Rounded seconds by stage, and their total."""
-        rounded = {name: round(value, 3) for name, value in self._laps.items()}
-        return {**rounded, "total": round(sum(self._laps.values()), 3)}

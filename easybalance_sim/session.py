@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -19,10 +20,11 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
 from easybalance_sim.load.split import make_split
+from easybalance_sim.replay.dispatch import RULES
 from easybalance_sim.replay.traffic import Bench, CountTraffic, TokenTraffic, Traffic, split_counts
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
 from easybalance_sim.trace.files import fingerprint
-from easybalance_sim.trace.schema import DECODE, PREFILL, CountTrace, TraceMeta
+from easybalance_sim.trace.schema import DECODE, PHASES, PREFILL, CountTrace, TraceMeta
 
 STEP_TOKENS_PER_RANK = {"prefill": 4096, "decode": 128}
 """Tokens per rank in the steps that are drawn from counts (DeepEP's own test sizes for the two phases)."""
@@ -116,20 +118,17 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
 
     Raises `EbsimError` subclasses for anything that does not fit together.
     """
-    if settings.device not in ("auto", "cpu"):
-        raise UsageError(
-            f"no kernels for device {settings.device!r} here", where="--device", fix="use --device auto or cpu"
-        )
+    _require_sound(settings)
+    notes: list[str] = []
     trace = open_trace(settings.traces)
-    shape = _shape(settings, trace.meta, tell)
-    topology = _topology(settings, trace.meta, default_cluster, tell)
+    shape = _shape(settings, trace.meta, notes)
+    topology = _topology(settings, trace.meta, default_cluster, notes)
     hardware = load_profile(topology.profile)
     phase = _phase(trace, settings.phase)
     mode = {"auto": "normal" if phase == "prefill" else "low_latency"}.get(settings.all_to_all, settings.all_to_all)
-    recorded = _recorded_ranks(trace, topology, tell)
+    recorded = _recorded_ranks(trace, topology, notes)
     if isinstance(trace, TokenTrace):
-        for line in trace.scan().notes:
-            tell.note(line)
+        notes += trace.scan().notes
     bench = Bench(
         topology=topology,
         cost=lambda plan: layer_cost(hardware, shape, topology, plan.slots_per_rank, mode, phase),
@@ -141,7 +140,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
         step_tokens=settings.step_tokens or STEP_TOKENS_PER_RANK[phase] * topology.ranks,
         progress=tell.progress,
     )
-    return Session(
+    session = Session(
         settings=settings,
         trace=trace,
         topology=topology,
@@ -151,6 +150,27 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
         bench=bench,
         trace_fingerprint=fingerprint([Path(path) for path in trace.paths]),
     )
+    session.selection()
+    for line in notes:
+        tell.note(line)
+    return session
+
+
+def require_choice(flag: str, value: str, known: Sequence[str]) -> None:
+    """Raise `UsageError` for a name that is none of `known`."""
+    if value not in known:
+        raise UsageError(f"{value!r} is not known", where=flag, fix=f"choose {', '.join(known)}")
+
+
+def _require_sound(settings: Settings) -> None:
+    """Names that the trace has no say in."""
+    require_choice("--device", settings.device, ("auto", "cpu"))
+    require_choice("--dispatch", settings.dispatch, tuple(RULES))
+    require_choice("--all-to-all", settings.all_to_all, ("auto", "normal", "low_latency"))
+    if settings.phase is not None:
+        require_choice("--phase", settings.phase, PHASES)
+    if not math.isfinite(settings.window_seconds):
+        raise UsageError(f"{settings.window_seconds} is no length of time", where="--window-seconds")
 
 
 def selected_windows(trace: CountTrace, chosen: Selection) -> np.typing.NDArray[np.bool_]:
@@ -163,7 +183,7 @@ def selected_windows(trace: CountTrace, chosen: Selection) -> np.typing.NDArray[
     return keep
 
 
-def _topology(settings: Settings, meta: TraceMeta, default: Topology | None, tell: Listener) -> Topology:
+def _topology(settings: Settings, meta: TraceMeta, default: Topology | None, notes: list[str]) -> Topology:
     flags = (settings.ranks, settings.ranks_per_node, settings.slots_per_rank)
     said = any(flag is not None for flag in flags)
     if settings.cluster is not None and said:
@@ -178,7 +198,7 @@ def _topology(settings: Settings, meta: TraceMeta, default: Topology | None, tel
         slots = settings.slots_per_rank or min(spare, meta.experts)
         topology = uniform(ranks, settings.ranks_per_node or min(ranks, 8), slots)
         if not said:
-            tell.note(f"no cluster given: one node of {ranks} ranks × {slots} slots, profile {topology.profile}")
+            notes.append(f"no cluster given: one node of {ranks} ranks × {slots} slots, profile {topology.profile}")
     if settings.profile:
         topology = _with_profile(topology, settings.profile)
     topology.require_room_for(meta.experts)
@@ -195,7 +215,7 @@ def _with_profile(topology: Topology, profile: str) -> Topology:
     )
 
 
-def _shape(settings: Settings, meta: TraceMeta, tell: Listener) -> ModelShape:
+def _shape(settings: Settings, meta: TraceMeta, notes: list[str]) -> ModelShape:
     if settings.model:
         shape = load_shape(settings.model)
         for name in ("experts", "top_k"):
@@ -222,7 +242,7 @@ def _shape(settings: Settings, meta: TraceMeta, tell: Listener) -> ModelShape:
     known = find_shape(meta.model)
     if known is not None and (known.experts, known.top_k) == (meta.experts, meta.top_k):
         return _for_layers(known, meta)
-    tell.note(f"model {meta.model!r} is not known: expert widths are assumed, seconds are uncalibrated (say --model)")
+    notes.append(f"model {meta.model!r} is not known: expert widths and so seconds are assumed (say --model)")
     return assumed_shape(meta.layers, meta.experts, meta.top_k, meta.groups, meta.topk_group)
 
 
@@ -242,14 +262,14 @@ def _phase(trace: TokenTrace | CountTrace, asked: str | None) -> str:
     return "prefill" if tokens[PREFILL] > tokens[DECODE] else "decode"
 
 
-def _recorded_ranks(trace: TokenTrace | CountTrace, topology: Topology, tell: Listener) -> int:
+def _recorded_ranks(trace: TokenTrace | CountTrace, topology: Topology, notes: list[str]) -> int:
     """R of the recording; notes when source ranks have to be dealt anew."""
     if isinstance(trace, CountTrace):
-        tell.note("count trace: rank loads are expected values under an even split, seconds come from drawn steps")
+        notes.append("count trace: rank loads are expected values under an even split, seconds come from drawn steps")
         return 0
     ranks = trace.meta.ranks or trace.scan().max_source + 1
     if ranks != topology.ranks:
-        tell.note(
+        notes.append(
             f"source ranks of the trace ({ranks or 'none'}) do not fit {topology.ranks} ranks: request mod R instead"
         )
     return ranks

@@ -11,11 +11,11 @@ import numpy as np
 
 from easybalance_sim import policies
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.evidence import assemble, with_verdict
+from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
-from easybalance_sim.load.split import FIT, HELD_OUT, make_split
+from easybalance_sim.load.split import HELD_OUT, make_split
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.policies import Problem
@@ -27,13 +27,17 @@ from easybalance_sim.trace.schema import CountTrace
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """`settings` and the plan to judge. baseline: a plan file or the name of a policy that needs no load."""
+    """`settings` and the plan to judge. baseline: a plan file or the name of a policy that needs no load.
+
+    window_steps, window_seconds, dispatch: None or 0 = the plan's; those of `settings` are not looked at.
+    """
 
     settings: Settings
     plan: Path
     baseline: str = "contiguous"
     criteria: Path | None = None
     window_steps: int | None = None
+    window_seconds: float = 0.0
     dispatch: str | None = None
 
 
@@ -43,20 +47,17 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
     Cluster, window length and dispatch rule are the plan's own where nothing else is said.
     Returns the report and the verdict; raises `EbsimError` subclasses for bad input.
     """
+    clock = Stopwatch()
     criteria = load_criteria(request.criteria)
     doc = read_plan(request.plan)
-    drawn = doc.trace.split
-    settings = replace(
-        request.settings,
-        window_steps=request.window_steps or int(drawn.get("window_steps", 16)),
-        dispatch=request.dispatch or doc.dispatch,
-    )
-    session = open_session(settings, tell, doc.topology.topology())
-    _require_same_model(doc, session)
+    session = open_session(_settings(request, doc), tell, doc.topology.topology())
+    _require_fits(doc, session, "--plan")
     plan = doc.plan()
     baseline = _baseline(request.baseline, session)
     traffic = _unseen_traffic(doc, session, tell)
+    clock.lap("read")
     before, after = traffic.replay([baseline, plan], HELD_OUT, session.bench)
+    clock.lap("replay")
     split = {
         **traffic.describe_split(),
         "fit_steps": doc.trace.fit.get("steps"),
@@ -65,25 +66,63 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
         "held_out_windows": after.windows,
     }
     report = assemble(session, before, after, split)
-    report["fit"] = doc.evidence.get("fit")
+    report["fit"] = _fit_evidence(doc, session, tell)
     report, verdict = with_verdict(report, criteria)
-    return {**report, "plan_file": str(request.plan), "fingerprint": doc.fingerprint()}, verdict
+    written = {"plan_file": str(request.plan), "fingerprint": doc.fingerprint()}
+    return {**report, **written, "timing_s": clock.laps()}, verdict
 
 
-def _require_same_model(doc: PlanDocument, session: Session) -> None:
+def _settings(request: ReplayRequest, doc: PlanDocument) -> Settings:
+    """What the user said, completed by how the plan was judged."""
+    steps, seconds = request.window_steps, request.window_seconds
+    if not steps and not seconds:
+        steps, seconds = _window_of(doc)
+    return replace(
+        request.settings,
+        window_steps=steps or _window_of(doc)[0],
+        window_seconds=seconds,
+        dispatch=request.dispatch or doc.dispatch,
+    )
+
+
+def _window_of(doc: PlanDocument) -> tuple[int, float]:
+    """Steps and seconds (0 = steps count) of the windows that the plan was judged on."""
+    drawn = doc.trace.split
+    return int(drawn.get("window_steps", 16)), float(drawn.get("window_seconds", 0.0))
+
+
+def _fit_evidence(doc: PlanDocument, session: Session, tell: Listener) -> Any:
+    """The plan's own figures on its fit side, None when they are of other windows or another dispatch rule."""
+    settings = session.settings
+    if ((settings.window_steps, settings.window_seconds), settings.dispatch) != (_window_of(doc), doc.dispatch):
+        tell.note("windows or dispatch are not the plan's: its fit side is no measure here")
+        return None
+    return doc.evidence.get("fit")
+
+
+def _require_fits(doc: PlanDocument, session: Session, flag: str) -> None:
+    """Same layers and experts as the trace, and room on the cluster."""
     if (doc.layer_ids, doc.experts) != (session.meta.layers, session.meta.experts):
         raise PlanError(
             f"the plan is for {len(doc.layers)} layers × {doc.experts} experts, "
             f"the trace has {len(session.meta.layers)} × {session.meta.experts} (or other layer ids)",
-            where="--plan",
+            where=flag,
             fix="replay a trace of the model that the plan was made for",
+        )
+    have, need = session.topology.slots_per_rank, np.array(doc.plan_slots_per_rank)
+    if len(have) != len(need) or (need > have).any():
+        raise PlanError(
+            f"the plan is for {len(need)} ranks with up to {need.max()} slots, the cluster has {len(have)} with up to "
+            f"{have.max()}",
+            where=flag,
+            fix="check --cluster",
         )
 
 
 def _baseline(name: str, session: Session) -> Plan:
     if Path(name).is_file():
         doc = read_plan(Path(name))
-        _require_same_model(doc, session)
+        _require_fits(doc, session, "--baseline")
         return doc.plan()
     if name not in ("contiguous", "round_robin"):
         raise UsageError(
@@ -103,13 +142,14 @@ def _unseen_traffic(doc: PlanDocument, session: Session, tell: Listener) -> Traf
     """The selected traffic without what the plan was fitted on."""
     same = doc.trace.fingerprint == session.trace_fingerprint
     settings = {
-        "by": "all" if not same else f"not used for the fit ({doc.trace.split.get('by')})",
+        "by": "unseen" if same else "all",
         "window_steps": session.settings.window_steps,
+        "window_seconds": session.settings.window_seconds,
         "phase": session.settings.phase,
         "workloads": list(session.settings.workloads),
     }
     if same:
-        tell.note("the plan was fitted on this trace: tokens of its fit side are left out")
+        tell.note("the plan was fitted on this trace: only what it was not made from is replayed")
     if isinstance(session.trace, CountTrace):
         return _unseen_windows(session.trace, doc, session, same, settings)
     return TokenTraffic(
@@ -122,7 +162,11 @@ def _unseen_traffic(doc: PlanDocument, session: Session, tell: Listener) -> Traf
 
 
 def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:
-    """The tokens that the plan was fitted on, from the split settings in its file."""
+    """What the plan was made from, by the split settings in its file: all that its run selected but did not hold out.
+
+    With a split by time that includes the tokens before the boundary of requests that were alive there: they were on
+    neither side, and without their company they are no traffic that any step had.
+    """
     drawn = doc.trace.split
     scan = trace.scan()
     split = make_split(
@@ -136,8 +180,7 @@ def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:
     return Selection(
         phase=phase_filter(drawn["phase"]),
         workloads=workload_filter(tuple(drawn["workloads"]), trace.workloads),
-        split=split,
-        side=FIT,
+        without=Selection(split=split, side=HELD_OUT),
     )
 
 

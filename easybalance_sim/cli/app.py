@@ -56,15 +56,11 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        return int(app(standalone_mode=False) or 0)
+        code = int(app(standalone_mode=False) or 0)
     except EbsimError as error:
         return _refuse(str(error), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        sys.stderr.write("ebsim: interrupted, no file was changed\n")
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return INTERNAL
+        code = INTERRUPTED
     except Exception as error:
         # Some typer releases use click, others carry their own copy of it: usage errors are known by what they offer.
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
@@ -72,6 +68,10 @@ def _run() -> int:
         if os.environ.get("EBSIM_DEBUG"):
             traceback.print_exc()
         return _refuse(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)
+    # Some typer releases turn the interrupt into this code without a word.
+    if code == INTERRUPTED:
+        sys.stderr.write("ebsim: interrupted; no file was left half-written\n")
+    return code
 
 
 def _refuse(message: str, code: int) -> int:

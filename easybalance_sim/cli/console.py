@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+
+from easybalance_sim.errors import UsageError
 
 QUIET_S = 1.0
 REPEAT_S = 5.0
@@ -31,7 +34,7 @@ class Console:
             sys.stderr.write(f"note: {text}\n")
 
     def progress(self, label: str, total: int) -> Callable[[int], None]:
-        """A stage of `total` units: prints `label: n %` after a second, then now and then (each second on a terminal)."""
+        """A stage of `total` units: prints `label: n %` after a second, then now and then (oftener on a terminal)."""
         started = last = time.monotonic()
         done, pause = 0, QUIET_S if sys.stderr.isatty() else REPEAT_S
 
@@ -44,6 +47,21 @@ class Console:
                 sys.stderr.write(f"{label}: {min(100, 100 * done // max(total, 1))} %\n")
 
         return advance
+
+
+def emit(text: str) -> None:
+    """Print the result on stdout. A reader that closes the pipe early does not change how the command ends.
+
+    Raises `UsageError` when stdout cannot take it (a full disk).
+    """
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would fail again when Python flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise UsageError(f"cannot write the result: {error.strerror}", where="stdout", fix="make room") from error
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:

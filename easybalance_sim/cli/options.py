@@ -1,9 +1,9 @@
-"""Options that `plan` and `replay` share, and how they become `Settings`."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -45,14 +45,3 @@ Criteria = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of every random choice.")]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or gpu.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]
-
-
-def settings(
-    traces: list[Path], workloads: list[str] | None, window_steps: int | None, dispatch: str | None, **others: Any
-) -> Any:
-    """`session.Settings` from the command line's values; None for window and dispatch means the default."""
-    from easybalance_sim.session import Settings
-
-    fixed = {"window_steps": window_steps, "dispatch": dispatch}
-    said = {name: value for name, value in fixed.items() if value is not None}
-    return Settings(traces=tuple(traces), workloads=tuple(workloads or ()), **said, **others)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from easybalance_sim.cli import options, report_table
-from easybalance_sim.cli.console import Console, Format
+from easybalance_sim.cli.console import Console, Format, emit
 
 
 def plan(
@@ -55,19 +55,21 @@ def plan(
     Example: ebsim plan traces/tinymoe.parquet --ranks 8 --slots-per-rank 10 --split request -o plan.json
     """
     console = Console()
-    chosen = options.settings(
-        traces, workload, window_steps, dispatch, cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node,
-        slots_per_rank=slots_per_rank, model=model, profile=profile, phase=phase, window_seconds=window_seconds,
-        all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device,
-    )  # fmt: skip
     report_table.warn_of_first_run(console)
     from easybalance_sim.pipeline import PlanRequest, make_plan
+    from easybalance_sim.session import Settings
 
+    chosen = Settings(
+        traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node,
+        slots_per_rank=slots_per_rank, model=model, profile=profile, phase=phase, workloads=tuple(workload or ()),
+        window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch, all_to_all=all_to_all,
+        step_tokens=step_tokens, seed=seed, device=device,
+    )  # fmt: skip
     request = PlanRequest(
         settings=chosen, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,
         half_life=half_life, criteria=criteria, current=current, force=force, output=output,
     )  # fmt: skip
     report, verdict = make_plan(request, console)
     report["notes"] = console.notes
-    typer.echo(json.dumps(report, indent=2) if format is Format.JSON else report_table.of_plan(report))
+    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else report_table.of_plan(report))
     raise typer.Exit(verdict.exit_code)

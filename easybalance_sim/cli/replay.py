@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from easybalance_sim.cli import options, report_table
-from easybalance_sim.cli.console import Console, Format
+from easybalance_sim.cli.console import Console, Format, emit
 
 
 def replay(
@@ -45,17 +45,19 @@ def replay(
     Example: ebsim replay traces/tinymoe.parquet --plan plan.json --workload chinese
     """
     console = Console()
-    chosen = options.settings(
-        traces, workload, window_steps, dispatch, cluster=cluster, model=model, profile=profile, phase=phase,
-        window_seconds=window_seconds, all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device,
-    )  # fmt: skip
     report_table.warn_of_first_run(console)
+    from easybalance_sim.session import Settings
     from easybalance_sim.verification import ReplayRequest, replay_plan
 
+    said = Settings(
+        traces=tuple(traces), cluster=cluster, model=model, profile=profile, phase=phase,
+        workloads=tuple(workload or ()), all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device,
+    )  # fmt: skip
     request = ReplayRequest(
-        settings=chosen, plan=plan, baseline=baseline, criteria=criteria, window_steps=window_steps, dispatch=dispatch
-    )
+        settings=said, plan=plan, baseline=baseline, criteria=criteria,
+        window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch,
+    )  # fmt: skip
     report, verdict = replay_plan(request, console)
     report["notes"] = console.notes
-    typer.echo(json.dumps(report, indent=2) if format is Format.JSON else report_table.of_replay(report))
+    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else report_table.of_replay(report))
     raise typer.Exit(verdict.exit_code)

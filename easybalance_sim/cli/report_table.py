@@ -27,13 +27,24 @@ _ROWS = (
 
 def of_plan(report: Mapping[str, Any]) -> str:
     """The table that `ebsim plan` prints."""
-    place = f"written to {report['plan_file']}" if report["plan_file"] else "no plan file written"
-    return "\n\n".join([_headline(report, place), _comparison(report), _candidates(report), _findings(report)])
+    return "\n\n".join(
+        [_headline(report, _written(report)), _comparison(report), _candidates(report), of_findings(report["verdict"])]
+    )
 
 
 def of_replay(report: Mapping[str, Any]) -> str:
     """The table that `ebsim replay` prints."""
-    return "\n\n".join([_headline(report, report["plan_file"]), _comparison(report), _findings(report)])
+    return "\n\n".join([_headline(report, report["plan_file"]), _comparison(report), of_findings(report["verdict"])])
+
+
+def of_findings(verdict: Mapping[str, Any]) -> str:
+    """One line per criterion of a `verdict` section."""
+    rows = [("", "criterion", "limit", "observed", "")]
+    for finding in verdict["findings"]:
+        observed = "–" if finding["observed"] is None else f"{finding['observed']:.4g}"
+        mark = "ok" if finding["ok"] else "NO"
+        rows.append((mark, finding["criterion"], f"{finding['limit']:g}", observed, finding["note"]))
+    return aligned(rows, left=5)
 
 
 def warn_of_first_run(console: Console) -> None:
@@ -44,17 +55,47 @@ def warn_of_first_run(console: Console) -> None:
         console.note("first run: compiling kernels, some 20 seconds, once")
 
 
+def verdict_line(verdict: Mapping[str, Any]) -> str:
+    """`STATUS`, and the criteria that were missed."""
+    missed = [finding["criterion"] for finding in verdict["findings"] if not finding["ok"]]
+    why = f" ({', '.join(missed)})" if missed else ""
+    return f"{verdict['status'].upper()}{why}"
+
+
+def _written(report: Mapping[str, Any]) -> str:
+    if report["plan_file"]:
+        forced = "" if report["verdict"]["status"] == "accepted" else " all the same (--force)"
+        return f"written to {report['plan_file']}{forced}"
+    return "not written (name a file with -o)" if report["verdict"]["status"] == "accepted" else "not written"
+
+
 def _headline(report: Mapping[str, Any], place: str) -> str:
-    verdict, split, cluster = report["verdict"], report["split"], report["cluster"]
-    failed = [finding["criterion"] for finding in verdict["findings"] if not finding["ok"]]
-    why = f" ({', '.join(failed)})" if failed else ""
-    held = f"{split['held_out_windows']} held-out windows of {split['window_steps']} steps"
+    cluster = report["cluster"]
+    nodes = _many(cluster["nodes"], "node")
     return (
-        f"{verdict['status'].upper()}{why}: {report['plan']['policy']}, {place}\n"
-        f"{cluster['ranks']} ranks on {cluster['nodes']} nodes × {cluster['slots_per_rank']} slots, "
-        f"dispatch {report['dispatch']}, split by {split['by']}, {held}, {split['held_out_tokens']:,} tokens\n"
+        f"{verdict_line(report['verdict'])}: {report['plan']['policy']}, {place}\n"
+        f"{_many(cluster['ranks'], 'rank')} × {_many(cluster['slots_per_rank'], 'slot')} on {nodes}, "
+        f"profile {cluster['profile']}, dispatch {report['dispatch']}\n"
+        f"{_judged_on(report)}\n"
         f"seconds: {report['cost']['label']}"
     )
+
+
+def _judged_on(report: Mapping[str, Any]) -> str:
+    split = report["split"]
+    if not split["held_out_windows"]:
+        return f"nothing is held out: figures of the {split['held_out_tokens']:,} tokens of the fit"
+    windows = _many(split["held_out_windows"], "window")
+    if report["trace"]["kind"] == "counts":
+        length = " as recorded"
+    elif split["window_seconds"]:
+        length = f" of {split['window_seconds']:g} s"
+    else:
+        length = f" of {_many(split['window_steps'], 'step')}"
+    drawn = {"all": "all of the trace", "unseen": "all that the plan was not fitted on"}.get(
+        split["by"], f"split by {split['by']}"
+    )
+    return f"judged on {_many(split['held_out_tokens'], 'token')}, {windows}{length}, {drawn}"
 
 
 def _comparison(report: Mapping[str, Any]) -> str:
@@ -65,10 +106,20 @@ def _comparison(report: Mapping[str, Any]) -> str:
         if path == "memory_bytes_per_rank":
             old, new = old / 1e6, new / 1e6
         rows.append((label, form.format(old), form.format(new), _change(old, new)))
+    lines = [aligned(rows)]
     share = report["gain"]["share_of_possible"]
-    moved = report["migration"]
-    tail = "" if share is None else f"share of the possible gain reached: {100 * share:.0f} %\n"
-    return f"{aligned(rows)}\n{tail}migration: {moved['moves']} experts, {moved['bytes'] / 1e9:.3f} GB, {moved['seconds']:.3f} s"
+    if share is not None:
+        lines.append(f"share of the possible gain reached: {100 * share:.0f} %")
+    return "\n".join([*lines, _migration(report["migration"])])
+
+
+def _migration(moved: Mapping[str, Any]) -> str:
+    if not moved["moves"]:
+        return "migration from the baseline: none"
+    return (
+        f"migration from the baseline: {_many(moved['moves'], 'expert')} to copy, {moved['bytes'] / 1e6:,.1f} MB, "
+        f"{_time(moved['seconds'])}"
+    )
 
 
 def _candidates(report: Mapping[str, Any]) -> str:
@@ -77,15 +128,6 @@ def _candidates(report: Mapping[str, Any]) -> str:
         numbers = (f"{row['fit_imbalance_mean']:.3f}", f"{row['fit_imbalance_p99']:.3f}", f"{row['objective_us']:.1f}")
         rows.append((row["policy"], str(row["slots"]), *numbers))
     return aligned(rows)
-
-
-def _findings(report: Mapping[str, Any]) -> str:
-    rows = [("", "criterion", "limit", "observed", "")]
-    for finding in report["verdict"]["findings"]:
-        observed = "–" if finding["observed"] is None else f"{finding['observed']:.4g}"
-        mark = "ok" if finding["ok"] else "NO"
-        rows.append((mark, finding["criterion"], f"{finding['limit']:g}", observed, finding["note"]))
-    return aligned([row[:4] for row in rows], left=2) if not any(row[4] for row in rows) else aligned(rows, left=5)
 
 
 def _value(section: Mapping[str, Any], path: str) -> float:
@@ -99,3 +141,13 @@ def _change(old: float, new: float) -> str:
     if old == new:
         return "–"
     return f"{100 * (new / old - 1):+.1f} %" if old else "new"
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:,.1f} s"
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

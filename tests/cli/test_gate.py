@@ -27,7 +27,7 @@ def _report(tmp_path: Path, **changes: Any) -> Path:
 def test_accepted_exits_0(tmp_path: Path) -> None:
     done = _gate(_report(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "accepted" in done.stdout
+    assert done.stdout.startswith("ACCEPTED\n")
     assert "p99_imbalance_drop_min" in done.stdout
 
 
@@ -41,7 +41,7 @@ def test_rejected_exits_1_and_names_the_criterion(tmp_path: Path) -> None:
 def test_insufficient_evidence_exits_3(tmp_path: Path) -> None:
     done = _gate(_report(tmp_path, split__held_out_steps=5))
     assert done.returncode == 3
-    assert "insufficient_evidence" in done.stdout
+    assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_steps_min)\n")
 
 
 def test_criteria_file_changes_the_verdict(tmp_path: Path) -> None:
