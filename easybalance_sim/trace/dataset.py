@@ -77,7 +77,6 @@ class TokenTrace:
     def _warmup_tokens(self) -> int:
         """Tokens of the leading steps in which all tokens carry identical ids (0 when the whole trace does)."""
         if self._warmup is None:
-            self._warmup = 0
             self._warmup = warmup_tokens(self._whole_steps(("step", "request", "experts")))
         return self._warmup
 
