@@ -45,6 +45,7 @@ def _root(
 
     Exit codes: 0 accepted or ok · 1 rejected by the gate · 2 bad input · 3 insufficient evidence · 70 internal error.
 
+    \b
     Example: ebsim plan traces/tinymoe.parquet -o plan.json
     """
 

@@ -21,6 +21,7 @@ def gate(
 
     Exit 0 accepted, 1 rejected, 3 insufficient evidence, 2 when the report or the criteria cannot be read.
 
+    \b
     Example: ebsim gate report.json --criteria strict.toml
     """
     from easybalance_sim.gate.criteria import load_criteria

@@ -52,6 +52,7 @@ def plan(
 
     Exit 0 accepted, 1 rejected, 3 insufficient evidence; the plan file is written only when accepted.
 
+    \b
     Example: ebsim plan traces/tinymoe.parquet --ranks 8 --slots-per-rank 10 --split request -o plan.json
     """
     console = Console()

@@ -40,8 +40,9 @@ def replay(
     """Replay every token of a trace through a plan and judge it against a baseline.
 
     Cluster, window length and dispatch rule are the plan's where nothing is said. On the trace that the plan was made
-    from, the tokens it was fitted on are left out. Exit 0 accepted, 1 rejected, 3 insufficient evidence.
+    from, only what it was not made from is replayed. Exit 0 accepted, 1 rejected, 3 insufficient evidence.
 
+    \b
     Example: ebsim replay traces/tinymoe.parquet --plan plan.json --workload chinese
     """
     console = Console()

@@ -13,7 +13,8 @@ app = typer.Typer(
     name="trace",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Make routing traces (convert, synthesise), look at them (summary) and check them (check).",
+    help="Make routing traces (convert, synthesise), look at them (summary) and check them (check).\n\n"
+    "Example: ebsim trace summary traces/tinymoe.parquet",
 )
 for _command in (convert, synthesise, check, summary):
     app.command()(_command)

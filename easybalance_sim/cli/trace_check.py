@@ -19,6 +19,7 @@ def check(
 
     Exit 0 ok, 2 for a trace that cannot be used.
 
+    \b
     Example: ebsim trace check traces/tinymoe.parquet
     """
     from easybalance_sim.trace.dataset import TokenTrace, open_trace

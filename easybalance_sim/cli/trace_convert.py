@@ -47,8 +47,10 @@ def convert(
     Without --arrivals the slots are always full: the first requests are met midway, and the end, when slots stay empty,
     is left out. --drain keeps every token, from a start of all requests at once to the last one alone.
 
+    \b
     Example: ebsim trace convert traces/tinymoe.parquet -o packed.parquet
 
+    \b
     Example: ebsim trace convert routed_tokens/ -o trace.parquet --model gpt-oss-20b --concurrency 128
     """
     from easybalance_sim.cluster.shapes import load_shape

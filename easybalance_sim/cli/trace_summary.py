@@ -34,6 +34,7 @@ def summary(
 
     over-dispersion is the variance of the window loads over that of independent tokens: 1 means batch noise only.
 
+    \b
     Example: ebsim trace summary traces/tinymoe.parquet --ranks 8 --window-steps 16
     """
     from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts

@@ -44,6 +44,7 @@ def synthesise(
 
     single-expert sends every token to one expert first; its other K - 1 experts are the same for all tokens, too.
 
+    \b
     Example: ebsim trace synthesise topic-mixture -o drift.parquet --topics 6 --steps 1024 --seed 7
     """
     from easybalance_sim.trace.synthesis import Recipe
