@@ -35,7 +35,10 @@ def read_count_trace(paths: Sequence[Path], meta: TraceMeta) -> CountTrace:
     Raises `TraceError` naming file, column, row and layer.
     """
     workloads: dict[str, int] = {NO_WORKLOAD: 0}
-    parts = [_read(path, meta, workloads) for path in paths]
+    parts = []
+    for path in paths:
+        with reading(str(path)):
+            parts.append(_read(path, meta, workloads))
     joined: dict[str, Any] = {name: frozen(np.concatenate([part[name] for part in parts])) for name in parts[0]}
     joined["window"] = frozen(np.arange(len(joined["tokens"])))
     return CountTrace(meta=meta, paths=tuple(str(path) for path in paths), workloads=tuple(workloads), **joined)
@@ -45,8 +48,7 @@ def _read(path: Path, meta: TraceMeta, workloads: dict[str, int]) -> dict[str, A
     where, layers = str(path), len(meta.layers)
     file = open_parquet(path)
     require_columns(file.schema_arrow, ("layer", "counts"), _TYPES, where)
-    with reading(where):
-        table = file.read()
+    table = file.read()
     if table.num_rows == 0:
         raise TraceError("file has no rows", where=where, fix="record it again")
     layouts.require_layer_order(np.asarray(table.column("layer")), meta, where, 0)

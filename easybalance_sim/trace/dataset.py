@@ -116,7 +116,8 @@ class TokenTrace:
         present = [name for name in (*names, "layer") if name in file.schema_arrow.names]
         row, last_step = 0, -1
         for record in _whole_tokens(_records(file, BATCH_TOKENS * per_token, present, str(path)), per_token):
-            batch = columns.batch_from(record, layout, meta, self._workloads, str(path), row)
+            with reading(str(path)):
+                batch = columns.batch_from(record, layout, meta, self._workloads, str(path), row)
             check_steps(batch.step, last_step, str(path), row, per_token)
             if "experts" in present and not self._checked:
                 check_batch(batch, meta, str(path), row, per_token)

@@ -74,15 +74,18 @@ def open_parquet(path: Path) -> Any:
             "Parquet file is truncated (its footer is missing)", where=str(path), fix="copy or record it again"
         )
     with reading(str(path)):
-        return pq.ParquetFile(path, page_checksum_verification=True)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        # Arrow decodes names only when they are asked for, and damage may be there, too.
+        _ = file.schema_arrow.names
+    return file
 
 
 @contextlib.contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Turn what Arrow raises on damaged bytes into a `TraceError`."""
+    """Turn what Arrow raises on damaged bytes and on texts that are no UTF-8 into a `TraceError`."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"damaged Parquet file: {reason}", where=where, fix="copy or record it again") from error
 
