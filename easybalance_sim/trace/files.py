@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import METADATA_KEY, TraceMeta, check_meta, decode_meta, id_dtype
 
+_BUFFER_BYTES = 1 << 20
 _SAME = ("kind", "model", "layers", "experts", "top_k", "groups")
 
 
@@ -74,7 +75,8 @@ def open_parquet(path: Path) -> Any:
             "Parquet file is truncated (its footer is missing)", where=str(path), fix="copy or record it again"
         )
     with reading(str(path)):
-        file = pq.ParquetFile(path, page_checksum_verification=True)
+        # Read ahead, Arrow would keep the whole file; without a buffer, a whole column of a row group.
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
         # Arrow decodes names only when they are asked for, and damage may be there, too.
         _ = file.schema_arrow.names
     return file
