@@ -18,7 +18,7 @@ from easybalance_sim.load.selection import Selection, phase_filter, workload_fil
 from easybalance_sim.load.split import HELD_OUT, make_split
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
-from easybalance_sim.policies import Problem
+from easybalance_sim.policies import NotApplicable, Problem
 from easybalance_sim.replay.traffic import CountTraffic, TokenTraffic, Traffic, split_counts
 from easybalance_sim.session import Listener, Session, Settings, open_session, selected_windows
 from easybalance_sim.trace.dataset import TokenTrace
@@ -135,7 +135,10 @@ def _baseline(name: str, session: Session) -> Plan:
         topology=session.topology,
         groups=session.meta.groups,
     )
-    return policies.make(name, problem)
+    try:
+        return policies.make(name, problem)
+    except NotApplicable as reason:
+        raise UsageError(str(reason), where=f"--baseline {name}", fix="give a plan file with --baseline") from reason
 
 
 def _unseen_traffic(doc: PlanDocument, session: Session, tell: Listener) -> Traffic:

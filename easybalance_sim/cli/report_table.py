@@ -123,11 +123,12 @@ def _migration(moved: Mapping[str, Any]) -> str:
 
 
 def _candidates(report: Mapping[str, Any]) -> str:
-    rows = [("candidate (fit side)", "slots", "imbalance mean", "P99", "objective, µs/step")]
+    rows = [("", "candidate (fit side)", "slots", "imbalance mean", "P99", "objective, µs/step")]
     for row in sorted(report["candidates"], key=lambda row: float(row["objective_us"])):
         numbers = (f"{row['fit_imbalance_mean']:.3f}", f"{row['fit_imbalance_p99']:.3f}", f"{row['objective_us']:.1f}")
-        rows.append((row["policy"], str(row["slots"]), *numbers))
-    return aligned(rows)
+        mark = "→" if row["policy"] == report["plan"]["policy"] else ""
+        rows.append((mark, row["policy"], str(row["slots"]), *numbers))
+    return aligned(rows, left=2)
 
 
 def _value(section: Mapping[str, Any], path: str) -> float:
