@@ -13,6 +13,7 @@ from easybalance_sim.errors import TraceError
 
 METADATA_KEY = b"ebsim.trace"
 VERSION = 1
+_LAYERS = 1 << 16
 PREFILL, DECODE, UNKNOWN_PHASE = 0, 1, 2
 PHASES = ("prefill", "decode", "unknown")
 NO_WORKLOAD = "(none)"
@@ -72,16 +73,26 @@ def check_meta(meta: TraceMeta, where: str) -> None:
         problem = f"trace format version {meta.version}, this ebsim reads version {VERSION}"
     elif meta.kind not in ("tokens", "counts"):
         problem = f"kind is {meta.kind!r}, expected 'tokens' or 'counts'"
-    elif not meta.layers or len(set(meta.layers)) != len(meta.layers):
-        problem = "layers must be distinct ids, at least one"
+    elif not _are_layers(meta.layers):
+        problem = "layers must be distinct ids ≥ 0, at least one"
     elif not 1 <= meta.experts <= 65536:
         problem = f"experts is {meta.experts}, expected 1..65536"
     elif not 1 <= meta.top_k <= meta.experts:
         problem = f"top_k is {meta.top_k} with {meta.experts} experts"
     elif meta.dtype not in ("uint8", "uint16") or (meta.dtype == "uint8" and meta.experts > 256):
         problem = f"dtype {meta.dtype!r} cannot hold {meta.experts} experts"
+    elif meta.groups < 1 or meta.experts % meta.groups:
+        problem = f"{meta.experts} experts do not fall into {meta.groups} groups"
+    elif not 1 <= meta.topk_group <= meta.groups:
+        problem = f"topk_group is {meta.topk_group} of {meta.groups} groups"
+    elif meta.ranks < 0:
+        problem = f"ranks is {meta.ranks}, expected a number of ranks, or 0 for unknown"
     if problem:
         raise TraceError(f"metadata key ebsim.trace: {problem}", where=where, fix="rewrite with `ebsim trace convert`")
+
+
+def _are_layers(ids: tuple[int, ...]) -> bool:
+    return 0 < len(ids) == len(set(ids)) and min(ids) >= 0 and max(ids) < _LAYERS
 
 
 def id_dtype(experts: int) -> str:
