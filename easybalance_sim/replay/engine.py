@@ -18,7 +18,7 @@ from easybalance_sim.load.counting import Windowing
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import Dispatch, prepare
 from easybalance_sim.replay.outcome import Outcome
-from easybalance_sim.replay.tally import StepBlock, Tally
+from easybalance_sim.replay.tally import StepBlock, Tally, rank_sums
 from easybalance_sim.trace.schema import TokenBatch
 
 CELLS_PER_CHUNK = 1 << 23
@@ -123,22 +123,22 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
         item.dispatch.table, plan.rank_of_slot, route.node, route.entry, item.dispatch.code, item.dispatch.seed,
         route.per_node, workers, slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
     )  # fmt: skip
-    tokens = np.diff(steps.start)
-    _require_conserved(slot_tokens, tokens, batch)
+    tokens, rank_tokens = np.diff(steps.start), rank_sums(slot_tokens, plan)
+    _require_conserved(rank_tokens, tokens * batch.experts.shape[2])
     return StepBlock(
         window=steps.window,
         tokens=tokens,
         slot_tokens=slot_tokens,
+        rank_tokens=rank_tokens,
         seconds=item.cost.seconds(sealed(slot_tokens), sealed(distinct), sealed(rdma), sealed(nvlink)),
         rank_pairs=rank_pairs,
         node_pairs=node_pairs,
     )
 
 
-def _require_conserved(slot_tokens: Int32Array, tokens: IntArray, batch: TokenBatch) -> None:
-    """Every assignment went to exactly one slot: the slots of each step and layer sum to tokens × K."""
-    arrived = slot_tokens.sum(axis=2, dtype=np.int64)
-    if not (arrived == (tokens * batch.experts.shape[2])[:, None]).all():
+def _require_conserved(rank_tokens: Int32Array, assignments: IntArray) -> None:
+    """Every assignment went to exactly one slot: the ranks of each step and layer sum to tokens × K (int64[W])."""
+    if not (rank_tokens.sum(axis=2, dtype=np.int64) == assignments[:, None]).all():
         raise RuntimeError("assignments were lost or doubled in the replay kernel")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, sealed, stream
+from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, sealed, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
@@ -46,8 +46,9 @@ def replay_counts(
         tokens[:, np.arange(plan.layers)[:, None], plan.expert_of_slot]
         / plan.replicas[np.arange(plan.layers)[:, None], plan.expert_of_slot]
     )
-    batch = tokens.sum(axis=(1, 2)) / (plan.layers * top_k)
-    flow = _Flow.of(rank_sums(slot, plan), batch[:, None, None], top_k, topology, route)
+    rank_tokens = rank_sums(slot, plan)
+    batch = tokens.sum(axis=2) / top_k
+    flow = _Flow.of(rank_tokens, batch[:, :, None], top_k, topology, route)
     drawn = _draw_steps(tokens, plan, top_k, step_tokens, seed)
     size = np.full((len(drawn), 1, 1), float(step_tokens))
     step_flow = _Flow.of(rank_sums(drawn, plan).astype(np.float64), size, top_k, topology, route)
@@ -60,10 +61,10 @@ def replay_counts(
     parts = np.array([seconds.dispatch.sum(), seconds.expert.sum(), seconds.combine.sum()])
     return Outcome(
         plan=plan,
-        tokens=int(batch.sum()),
+        tokens=round(float(batch.max(axis=1).sum())),
         steps=len(tokens),
         tokens_per_step=float(step_tokens),
-        window_imbalance=imbalance(rank_sums(slot, plan)),
+        window_imbalance=imbalance(rank_tokens),
         layer_seconds=seconds.total,
         active_slots=np.bincount(seconds.active.ravel()),
         phase_share=parts / max(parts.sum(), 1e-300),
@@ -128,22 +129,22 @@ def _node_pairs(flow: _Flow, topology: Topology) -> FloatArray:
 
 
 def _draw_steps(tokens: IntArray, plan: Plan, top_k: int, step_tokens: int, seed: int) -> Int32Array:
-    """int32[D, L, P] slot tokens of drawn steps, replicas sharing an expert's tokens as evenly as whole tokens can."""
+    """int32[D, L, P] slot tokens of drawn steps, replicas sharing an expert's tokens as evenly as whole tokens can.
+
+    Which replica takes one more turns with the draw. A layer without traffic in a window stays empty.
+    """
     rng = stream(seed, "step draws")
     windows = np.flatnonzero(tokens.sum(axis=(1, 2)))
     draws = int(np.clip(len(windows), MIN_DRAWS, MAX_DRAWS))
     chosen = windows[np.arange(draws) * len(windows) // draws]
-    counts = np.stack([[rng.multinomial(step_tokens * top_k, _share(row)) for row in tokens[w]] for w in chosen])
+    total = tokens.sum(axis=2, keepdims=True)
+    shares = np.divide(tokens, total, out=np.full(tokens.shape, 1 / tokens.shape[2]), where=total > 0)
+    counts = rng.multinomial(step_tokens * top_k, shares[chosen]) * (total[chosen] > 0)
     layer = np.arange(plan.layers)[:, None]
+    replicas = plan.replicas[layer, plan.expert_of_slot]
     order = np.empty_like(plan.replica_slot)
     np.put_along_axis(order, plan.replica_slot, np.arange(plan.slots, dtype=np.int32)[None, :], axis=1)
-    order = order - plan.replica_start[layer, plan.expert_of_slot]
-    share, rest = np.divmod(counts[:, layer, plan.expert_of_slot], plan.replicas[layer, plan.expert_of_slot])
-    drawn: Int32Array = (share + (order < rest)).astype(np.int32)
+    turn = (order - plan.replica_start[layer, plan.expert_of_slot] - np.arange(draws)[:, None, None]) % replicas
+    share, rest = np.divmod(counts[:, layer, plan.expert_of_slot], replicas)
+    drawn: Int32Array = (share + (turn < rest)).astype(np.int32)
     return drawn
-
-
-def _share(counts: AnyArray) -> FloatArray:
-    total = counts.sum()
-    share: FloatArray = counts / total if total else np.full(len(counts), 1 / len(counts))
-    return share

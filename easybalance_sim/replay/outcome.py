@@ -21,12 +21,12 @@ MATRIX_RANKS = 72
 class Outcome:
     """A plan on traffic.
 
-    tokens, steps, windows: how much · tokens_per_step: mean size of the steps behind `layer_seconds` · window_imbalance: float64[w, L] max/mean rank tokens, NaN without traffic ·
-    layer_seconds: float[W, L] · active_slots: int64[S+1] how often a rank had that many
-    active slots, over steps × layers × ranks · phase_share: float64[3]
-    shares of dispatch, expert, combine time · expert_tokens: [L, E] assignments · rank_pairs: [R, R] and node_pairs:
-    [N, N] copies sent · copy_bytes: bytes of one copy, dispatch + combine · expected: figures are expectations over
-    counts, not a replay of tokens.
+    tokens, steps: how much · tokens_per_step: mean size of the steps behind `layer_seconds` · window_imbalance:
+    float64[w, L] max/mean rank tokens, NaN without traffic · layer_seconds: float[W, L] · active_slots: int64[S+1] how
+    often a rank had that many active slots, over steps × layers × ranks · phase_share: float64[3] shares of dispatch,
+    expert, combine time · expert_tokens: [L, E] assignments · rank_pairs: [R, R] and node_pairs: [N, N] copies sent ·
+    copy_bytes: bytes of one copy, dispatch + combine · expected: figures are expectations over counts, not a replay of
+    tokens.
     """
 
     plan: Plan
@@ -103,10 +103,11 @@ def _imbalance(ratios: FloatArray) -> dict[str, float]:
 
 
 def _by_layer(ratios: FloatArray) -> dict[str, list[float]]:
-    """Mean and P99 over windows, one number per layer."""
+    """Mean and P99 over windows, one number per layer; a layer without any traffic is in perfect balance."""
+    known = np.where(np.isfinite(ratios).any(axis=0), ratios, 1.0)
     return {
-        "mean": _rounded(np.nanmean(ratios, axis=0)),
-        "p99": _rounded(np.nanquantile(ratios, 0.99, axis=0)),
+        "mean": _rounded(np.nanmean(known, axis=0)),
+        "p99": _rounded(np.nanquantile(known, 0.99, axis=0)),
     }
 
 

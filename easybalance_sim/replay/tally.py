@@ -14,12 +14,16 @@ from easybalance_sim.replay.outcome import Outcome
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepBlock:
-    """Replayed steps of one plan. window: int64[W] window of each step · tokens: int64[W] · slot_tokens:
-    int32[W, L, P] · seconds: per step and layer · rank_pairs: int64[R, R], node_pairs: int64[N, N] copies."""
+    """Replayed steps of one plan.
+
+    window: int64[W] window of each step · tokens: int64[W] · slot_tokens: int32[W, L, P], rank_tokens: int32[W, L, R]
+    assignments · seconds: per step and layer · rank_pairs: int64[R, R], node_pairs: int64[N, N] copies.
+    """
 
     window: IntArray
     tokens: IntArray
     slot_tokens: Int32Array
+    rank_tokens: Int32Array
     seconds: LayerSeconds
     rank_pairs: IntArray
     node_pairs: IntArray
@@ -90,8 +94,7 @@ class Tally:
 
     def _add_windows(self, block: StepBlock) -> None:
         starts = np.flatnonzero(np.diff(block.window, prepend=block.window[0] - 1))
-        per_rank = rank_sums(block.slot_tokens, self.plan)
-        sums = np.add.reduceat(per_rank, starts, axis=0, dtype=np.int64)
+        sums = np.add.reduceat(block.rank_tokens, starts, axis=0, dtype=np.int64)
         counts = np.diff(np.append(starts, len(block.window)))
         for window, count, tokens in zip(block.window[starts].tolist(), counts.tolist(), sums, strict=True):
             if self._open is not None and self._open[0] == window:
