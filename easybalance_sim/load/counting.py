@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ class Windowing:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.seconds < 0:
+        if self.steps < 1 or not 0 <= self.seconds < math.inf:
             raise UsageError("a window needs at least one step, or a positive time", where="--window-steps")
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,7 @@ def forecast(windows: LoadWindows, method: str = "mean", half_life: float = 0.0)
         raise UsageError(f"no forecast {method!r}", where="--forecast", fix=f"choose {', '.join(METHODS)}")
     if len(windows.window) == 0:
         raise UsageError("no window with traffic to forecast from", where="load", fix="give a longer trace")
-    if half_life < 0:
+    if not 0 <= half_life < math.inf:
         raise UsageError(f"half-life {half_life:g} must be ≥ 0 windows", where="--half-life")
     if method == "mean":
         return LoadForecast(tokens=windows.tokens.mean(axis=0), windows=windows, method=method)

@@ -1,0 +1,105 @@
+"""Windows of steps and of seconds against a plain count over the columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from easybalance_sim.arrays import AnyArray
+from easybalance_sim.errors import UsageError
+from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
+from easybalance_sim.load.selection import Selection
+from easybalance_sim.load.windows import LoadWindows
+from easybalance_sim.trace import dataset
+from easybalance_sim.trace.schema import DECODE, CountTrace
+from tests.trace_files import Columns, random_columns, token_meta, token_trace, write_trace
+
+META = token_meta(layers=(3, 5, 8), experts=16, top_k=3)
+RNG = np.random.default_rng(2)
+COLUMNS: Columns = random_columns(RNG, np.sort(RNG.choice([*range(30), *range(50, 120)], 400)).tolist(), META)
+TIMES = COLUMNS["step"] * 0.01
+
+
+def plain_count(columns: Columns, window: AnyArray) -> tuple[list[int], AnyArray, list[int]]:
+    ids = np.unique(window)
+    tokens = np.zeros((len(ids), len(META.layers), META.experts), np.int64)
+    for row, token in zip(np.searchsorted(ids, window), columns["experts"], strict=True):
+        for layer, chosen in enumerate(token):
+            tokens[row, layer, chosen] += 1
+    steps = [len(np.unique(columns["step"][window == each])) for each in ids]
+    return ids.tolist(), tokens, steps
+
+
+def require_counts(found: LoadWindows, columns: Columns, window: AnyArray) -> None:
+    ids, tokens, steps = plain_count(columns, window)
+    assert found.window.tolist() == ids and found.steps.tolist() == steps
+    np.testing.assert_array_equal(found.tokens, tokens)
+    np.testing.assert_array_equal(found.total, tokens.sum(axis=0))
+
+
+@pytest.mark.parametrize("batch_tokens", [5, 64, 65536])
+@pytest.mark.parametrize("steps", [1, 7, 16, 1000])
+def test_windows_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_tokens: int, steps: int) -> None:
+    monkeypatch.setattr(dataset, "BATCH_TOKENS", batch_tokens)
+    trace = token_trace(write_trace(tmp_path / "t.parquet", COLUMNS, META))
+    found = count_windows(trace.batches(), META, Windowing(steps=steps))
+    require_counts(found, COLUMNS, COLUMNS["step"] // steps)
+    assert found.steps_per_window == steps
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.125, 99.0])
+def test_windows_of_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(dataset, "BATCH_TOKENS", 50)
+    timed = COLUMNS | {"time_s": TIMES}
+    trace = token_trace(write_trace(tmp_path / "t.parquet", timed, META))
+    found = count_windows(trace.batches(), META, Windowing(steps=4, seconds=seconds))
+    require_counts(found, timed, np.floor(TIMES / seconds).astype(int))
+    assert found.steps_per_window == 0
+
+
+def test_only_what_is_selected_and_the_stratum_said(tmp_path: Path) -> None:
+    trace = token_trace(write_trace(tmp_path / "t.parquet", COLUMNS, META))
+    chosen = Selection(phase=DECODE).batches(trace)
+    found = count_windows(chosen, META, Windowing(steps=8), phase="decode", workload="chat")
+    decode = {name: values[COLUMNS["phase"] == "decode"] for name, values in COLUMNS.items()}
+    require_counts(found, decode, decode["step"] // 8)
+    assert (found.phase, found.workload) == ("decode", "chat")
+
+
+def test_nothing_to_count() -> None:
+    found = count_windows([], META, Windowing())
+    assert found.tokens.shape == (0, 3, 16) and found.total.sum() == 0
+
+
+def test_seconds_of_a_trace_without_times(tmp_path: Path) -> None:
+    bare = {name: values for name, values in COLUMNS.items() if name != "time_s"}
+    trace = token_trace(write_trace(tmp_path / "t.parquet", bare, META))
+    with pytest.raises(UsageError, match="the trace has no time_s column — use --window-steps"):
+        count_windows(trace.batches(), META, Windowing(seconds=1.0))
+
+
+@pytest.mark.parametrize("settings", [{"steps": 0}, {"seconds": -1.0}, {"seconds": float("nan")}])
+def test_windows_of_no_length(settings: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="a window needs at least one step, or a positive time"):
+        Windowing(**settings)  # type: ignore[arg-type]
+
+
+def test_windows_of_a_count_trace() -> None:
+    tokens = np.arange(24).reshape(2, 3, 4)
+    zeros = np.zeros(2)
+    trace = CountTrace(
+        meta=META,
+        paths=("c",),
+        tokens=tokens,
+        window=np.array([3, 9]),
+        start_s=zeros,
+        span_s=zeros,
+        phase=zeros.astype(np.uint8),
+        workload=zeros.astype(np.int16),
+        batch_tokens=np.array([1, 2]),
+    )
+    found = windows_of_counts(trace)
+    np.testing.assert_array_equal(found.tokens, tokens)
+    assert (found.window.tolist(), found.steps.tolist(), found.steps_per_window) == ([0, 1], [1, 1], 1)
