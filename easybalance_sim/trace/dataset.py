@@ -35,7 +35,7 @@ class TokenTrace:
     """A token trace over one or more files; memory stays flat however long it is.
 
     meta: the common metadata · paths: the files · workloads: names that `TokenBatch.workload` indexes, filled as
-    batches are read and complete after `scan`.
+    batches are read and complete after `scan`. Times and gates are read when every file has them.
     """
 
     def __init__(self, paths: Sequence[Path], metas: Sequence[TraceMeta], meta: TraceMeta) -> None:
@@ -45,8 +45,11 @@ class TokenTrace:
         self._scan: TraceScan | None = None
         self._checked = False
         self._warmup: int | None = None
+        self._left_out: set[str] = set()
         for path, file_meta in zip(paths, metas, strict=True):
-            columns.require(open_parquet(path).schema_arrow, file_meta, str(path))
+            schema = open_parquet(path).schema_arrow
+            columns.require(schema, file_meta, str(path))
+            self._left_out |= {"time_s", "gates"} - set(schema.names)
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -113,7 +116,8 @@ class TokenTrace:
         file = open_parquet(path)
         layout = layouts.detect(file.schema_arrow, meta, str(path))
         per_token = layouts.rows_per_token(layout, meta)
-        present = [name for name in (*names, "layer") if name in file.schema_arrow.names]
+        wanted = [name for name in (*names, "layer") if name not in self._left_out]
+        present = [name for name in wanted if name in file.schema_arrow.names]
         row, last_step = 0, -1
         for record in _whole_tokens(_records(file, BATCH_TOKENS * per_token, present, str(path)), per_token):
             with reading(str(path)):

@@ -56,6 +56,7 @@ def test_gates_and_times_only_when_every_file_has_them(tmp_path: Path) -> None:
     paths = [write_trace(tmp_path / f"{i}.parquet", part, META) for i, part in enumerate((whole, bare))]
     trace = token_trace(*paths)
     assert not trace.scan().has_time
+    assert all(batch.time_s is None and batch.gates is None for batch in trace.batches(gates=True))
     assert token_trace(paths[0]).scan().has_time
     read = read_columns(token_trace(paths[0]), gates=True)
     assert read["gates"].dtype == np.float16
