@@ -65,7 +65,10 @@ def _run() -> int:
     except Exception as error:
         # Some typer releases use click, others carry their own copy of it: usage errors are known by what they offer.
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-            return _refuse(str(error.format_message()) or "no command given", int(error.exit_code))
+            if type(error).__name__ == "NoArgsIsHelpError":
+                sys.stderr.write(f"{error.format_message()}\n")
+                return int(error.exit_code)
+            return _refuse(str(error.format_message()), int(error.exit_code))
         if os.environ.get("EBSIM_DEBUG"):
             traceback.print_exc()
         return _refuse(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)

@@ -1,0 +1,116 @@
+"""Help: quick to come, and every example in it runs as it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.ebsim_process import DATA, ROOT, ebsim, ebsim_here, python
+
+HEAVY = ("numpy", "pandas", "pyarrow", "numba", "matplotlib", "cupy")
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("plan",),
+    ("replay",),
+    ("gate",),
+    ("trace",),
+    ("trace", "check"),
+    ("trace", "summary"),
+    ("trace", "convert"),
+    ("trace", "synthesise"),
+)
+SPY = f"""
+import sys
+from easybalance_sim.cli.app import main
+try:
+    main()
+finally:
+    print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def _id(command: tuple[str, ...]) -> str:
+    return " ".join(("ebsim", *command))
+
+
+def _help(command: tuple[str, ...]) -> str:
+    done = ebsim_here(*command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def _examples(text: str) -> list[str]:
+    return re.findall(r"^ *Example: ebsim (.+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=_id)
+def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
+    done = python("-c", SPY, *command, "--help")
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert "Usage: " in done.stdout and "--help" in done.stdout
+
+
+def test_every_command_is_tested_here() -> None:
+    def listed(*command: str) -> set[str]:
+        commands = _help(command).partition("\nCommands:\n")[2]
+        return set(re.findall(r"^  (\S+)  ", commands, re.MULTILINE))
+
+    assert listed() == {command[0] for command in COMMANDS if len(command) == 1}
+    assert listed("trace") == {command[1] for command in COMMANDS if len(command) == 2}
+
+
+def test_no_command_is_usage_and_the_version_is_said() -> None:
+    assert re.fullmatch(r"ebsim \d+\.\d+\.\d+\n", ebsim_here("--version").stdout)
+    for command in ((), ("trace",)):
+        done = ebsim_here(*command)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("Usage: ") and "\nCommands:\n" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the examples expect it: the sample trace, recordings, a plan, a report and criteria."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "traces").symlink_to(ROOT / "traces")
+    if (DATA / "gptoss20b_routing").is_dir():
+        (folder / "routed_tokens").symlink_to(DATA / "gptoss20b_routing")
+    done = ebsim("plan", "traces/tinymoe.parquet", "--format", "json", "--force", "-o", "plan.json", cwd=folder)
+    assert json.loads(done.stdout)["plan_file"] == "plan.json"
+    (folder / "report.json").write_text(done.stdout)
+    (folder / "strict.toml").write_text("p99_imbalance_drop_min = 0.2\n")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=_id)
+def test_every_help_has_an_example_that_runs(command: tuple[str, ...], folder: Path) -> None:
+    examples = _examples(_help(command))
+    assert examples != []
+    for example in examples:
+        if "routed_tokens" in example and not (folder / "routed_tokens").exists():
+            pytest.skip("the example needs recorded routing at ../shared/data/gptoss20b_routing")
+        _require_result(shlex.split(example), folder)
+
+
+def _require_result(example: list[str], folder: Path) -> None:
+    """A result, or a verdict with its exit code; what -o names is written when it is 0."""
+    done = ebsim(*example, cwd=folder)
+    verdicts = (0, 1) if example[0] in ("plan", "replay", "gate") else (0,)
+    assert done.returncode in verdicts, done.stderr
+    assert done.stdout != ""
+    if "-o" in example and done.returncode == 0:
+        assert (folder / example[example.index("-o") + 1]).stat().st_mtime_ns > (
+            folder / "strict.toml"
+        ).stat().st_mtime_ns
+
+
+def test_the_examples_of_plan_write_an_accepted_plan(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "traces").symlink_to(ROOT / "traces")
+    for command in ((), ("plan",)):
+        (example,) = _examples(_help(command))
+        done = ebsim(*shlex.split(example), cwd=tmp_path)
+        assert (done.returncode, (tmp_path / "plan.json").exists()) == (0, True)
+        (tmp_path / "plan.json").unlink()

@@ -1,0 +1,62 @@
+"""`ebsim` as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from easybalance_sim.cli.app import main
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "traces" / "tinymoe.parquet"
+DATA = ROOT.parent / "shared" / "data"
+PATIENCE_S = 300.0
+
+Done = subprocess.CompletedProcess[str]
+
+
+def ebsim(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:
+    """Run the command; `env` is added to the environment."""
+    return python("-m", "easybalance_sim", *arguments, cwd=cwd, env=env)
+
+
+def ebsim_here(*arguments: str | Path) -> Done:
+    """The command in this process: for the many small refusals, where starting Python would take most of the time."""
+    command, out, err = ["ebsim", *map(str, arguments)], io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", command),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as stopped,
+    ):
+        main()
+    return subprocess.CompletedProcess(command, int(str(stopped.value.code)), out.getvalue(), err.getvalue())
+
+
+def python(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:
+    """Run this Python with the package importable from any folder."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=cwd, env=environment(env),
+    )  # fmt: skip
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command: this one, without its debug flag."""
+    inherited = {name: value for name, value in os.environ.items() if name != "EBSIM_DEBUG"}
+    return {**inherited, "PYTHONPATH": str(ROOT), **(extra or {})}
+
+
+def one_line(done: Done) -> str:
+    """The error of a refused command: nothing on stdout, exactly one line on stderr."""
+    assert done.stdout == ""
+    assert done.stderr.startswith("ebsim: error: ") and done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
