@@ -238,11 +238,3 @@ def test_a_reader_that_stops_early_does_not_change_the_exit_code(trace: Path) ->
         err = process.stderr.read().decode()
     assert process.returncode == 0
     assert [line for line in err.splitlines() if not line.startswith("note: ")] == []
-
-
-def test_a_cold_cache_says_that_it_compiles_and_a_warm_one_does_not(trace: Path, tmp_path: Path) -> None:
-    cold = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    says = "note: first run: compiling kernels"
-    first = ebsim("plan", trace, *CLUSTER, env=cold)
-    assert first.returncode == 0 and first.stderr.startswith(says)
-    assert says not in ebsim("plan", trace, *CLUSTER, env=cold).stderr
