@@ -28,6 +28,13 @@ def open_trace(paths: Sequence[Path], hints: LayoutHints | None = None) -> Token
     files = expand(paths)
     metas = [read_meta(open_parquet(path), path, hints) for path in files]
     meta = require_same_model(metas, files)
+    if meta.ids != "logical":
+        plan = meta.plan_in_force or "the plan in force"
+        raise TraceError(
+            f"ids are {meta.ids}, not logical experts",
+            where=str(files[0]),
+            fix=f"map them back through {plan} and record logical ids",
+        )
     return read_count_trace(files, meta) if meta.kind == "counts" else TokenTrace(files, metas, meta)
 
 
@@ -96,14 +103,19 @@ class TokenTrace:
             yield _slice(carry, slice(skip, None))
 
     def _numbered(self, names: Sequence[str]) -> Iterator[TokenBatch]:
-        """Raw batches of all files; a file whose steps start again is a new recording and is numbered on."""
+        """Raw batches of all files; a file whose steps start again is a new recording and is numbered on.
+
+        A file that begins with the step at which the one before ended goes on with it, unless that is where both begin.
+        """
         step_base = request_base = row = 0
-        last_step, last_request = -1, -1
+        last_step, last_request, opening = -1, -1, -1
         for index in range(len(self.paths)):
             fresh = True
             for batch in self._file_batches(index, names):
-                if fresh and index and int(batch.step[0]) + step_base <= last_step:
-                    step_base, request_base = last_step + 1 - int(batch.step[0]), last_request + 1
+                begin = int(batch.step[0])
+                if fresh and index and (begin + step_base < last_step or begin == opening):
+                    step_base, request_base = last_step + 1 - begin, last_request + 1
+                opening = begin if fresh else opening
                 fresh = False
                 moved = _numbered_on(batch, step_base, request_base, row, str(self.paths[index]))
                 last_step = int(moved.step[-1])

@@ -216,3 +216,17 @@ def test_what_the_writer_wrote_comes_back(tmp_path: Path) -> None:
     require_equal(read_columns(trace, gates=True), columns())
     phases = dict(zip(PHASES, trace.scan().phase_tokens.tolist(), strict=True))
     assert phases["decode"] == np.count_nonzero(columns()["phase"] == "decode") and phases["unknown"] == 0
+
+
+def test_a_step_cut_between_two_files_stays_one_step(tmp_path: Path) -> None:
+    parts = [columns(seed, steps) for seed, steps in ((0, [0, 1, 2, 2]), (1, [2, 2, 3]))]
+    trace = token_trace(*(write_trace(tmp_path / f"{i}.parquet", part, META) for i, part in enumerate(parts)))
+    assert read_columns(trace)["step"].tolist() == [0, 1, 2, 2, 2, 2, 3]
+    assert trace.scan().steps == 4
+
+
+def test_physical_slot_ids_are_refused(tmp_path: Path) -> None:
+    meta = token_meta(layers=(3, 5), experts=8, top_k=2, ids="physical", plan_in_force="map.json")
+    path = write_trace(tmp_path / "t.parquet", columns(), meta)
+    with pytest.raises(TraceError, match=r"t\.parquet: ids are physical.*map\.json"):
+        open_trace([path])
