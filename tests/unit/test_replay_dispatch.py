@@ -21,7 +21,8 @@ HOLDERS = (0, 1, 0, 2, 0, 1)
 def one_slot_ranks(*layers: tuple[int, ...]) -> Plan:
     """Ranks of one slot, so that pairs of ranks tell which slot was chosen."""
     ids = np.array(layers)
-    return Plan(expert_of_slot=ids, slots_per_rank=np.ones(ids.shape[1], np.int64), experts=int(ids.max()) + 1, policy="hand")
+    one = np.ones(ids.shape[1], np.int64)
+    return Plan(expert_of_slot=ids, slots_per_rank=one, experts=int(ids.max()) + 1, policy="hand")
 
 
 def sent(rule: str, batch: TokenBatch, *, node: int = 6, seed: int = 0) -> AnyArray:

@@ -1,0 +1,111 @@
+"""Sums over replayed steps: windows, histograms, totals, on hand-made blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from easybalance_sim.arrays import AnyArray
+from easybalance_sim.cost.layer import LayerSeconds
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.replay.tally import StepBlock, Tally, imbalance, rank_sums
+
+PLAN = Plan(
+    expert_of_slot=np.array([[0, 1, 2, 0], [2, 2, 1, 0]]), slots_per_rank=np.array([1, 3]), experts=3, policy="hand"
+)
+
+
+def block(window: list[int], slot_tokens: Any, *, seconds: float = 1.0, active: int = 1) -> StepBlock:
+    """Steps with the given counts [W, L, P]; every step has 5 tokens, one copy goes from each rank to each."""
+    counts = np.array(slot_tokens, np.int32)
+    steps = (len(window), PLAN.layers)
+    return StepBlock(
+        window=np.array(window),
+        tokens=np.full(len(window), 5),
+        slot_tokens=counts,
+        rank_tokens=rank_sums(counts, PLAN),
+        seconds=LayerSeconds(
+            dispatch=np.full(steps, seconds),
+            expert=np.full(steps, 2 * seconds),
+            combine=np.full(steps, 5 * seconds),
+            active=np.full((*steps, PLAN.ranks), active, np.int16),
+        ),
+        rank_pairs=np.ones((2, 2), np.int64),
+        node_pairs=np.full((1, 1), 4),
+    )
+
+
+def tallied(*blocks: StepBlock) -> Tally:
+    tally = Tally(PLAN)
+    for one in blocks:
+        tally.add(one)
+    return tally
+
+
+STEP = [[1, 0, 0, 2], [3, 3, 0, 0]]
+OTHER = [[0, 1, 1, 1], [0, 0, 6, 0]]
+
+
+def test_rank_sums_of_ragged_ranks() -> None:
+    assert rank_sums(np.array([STEP]), PLAN).tolist() == [[[1, 2], [3, 3]]]
+
+
+def test_imbalance_is_max_over_mean_and_unknown_without_traffic() -> None:
+    found = imbalance(np.array([[3, 1], [2, 2], [0, 0]]))
+    assert found[:2].tolist() == [1.5, 1.0]
+    assert np.isnan(found[2])
+
+
+def test_windows_add_up_across_blocks() -> None:
+    outcome = tallied(block([0, 0], [STEP, OTHER]), block([0, 1, 1, 1], [STEP, OTHER, OTHER, OTHER])).outcome(1.0)
+    # Window 0: layer 0 has ranks (1+0+1, 2+3+2), layer 1 (3+0+3, 3+6+3).
+    assert outcome.window_imbalance.tolist() == [[7 / 4.5, 12 / 9], [2.0, 2.0]]
+    assert (outcome.tokens, outcome.steps, outcome.tokens_per_step) == (30, 6, 5)
+
+
+@pytest.mark.parametrize(("last", "windows"), [(1, 2), (2, 3)])
+def test_only_a_short_last_window_is_left_out(last: int, windows: int) -> None:
+    tally = tallied(block([0], [STEP]), block([1, 1] + [2] * last, [STEP] * (2 + last)))
+    assert tally.outcome(1.0).windows == windows
+
+
+def test_the_only_window_stays() -> None:
+    assert tallied(block([4], [STEP])).outcome(1.0).windows == 1
+
+
+def test_outcome_may_be_asked_for_in_between() -> None:
+    tally = tallied(block([0, 0], [STEP, STEP]))
+    before = tally.outcome(1.0)
+    tally.add(block([1, 1], [OTHER, OTHER]))
+    assert before.windows == 1
+    assert before.rank_pairs.tolist() == [[1, 1], [1, 1]]
+    assert tally.outcome(1.0).window_imbalance.tolist() == [[4 / 3, 1.0], [2.0, 2.0]]
+
+
+def test_totals() -> None:
+    outcome = tallied(block([0, 0], [STEP, OTHER], seconds=1.0), block([1], [STEP], seconds=3.0, active=3)).outcome(7.0)
+    assert outcome.expert_tokens.tolist() == [[3 + 1 + 3, 1, 1], [0, 6, 6 + 6]]
+    assert outcome.rank_pairs.tolist() == [[2, 2], [2, 2]]
+    assert outcome.node_pairs.tolist() == [[8]]
+    assert outcome.layer_seconds.tolist() == [[8, 8], [8, 8], [24, 24]]
+    assert outcome.layer_seconds.dtype == np.float32
+    assert outcome.active_slots.tolist() == [0, 8, 0, 4]
+    assert outcome.phase_share.tolist() == [1 / 8, 2 / 8, 5 / 8]
+    assert outcome.copy_bytes == 7.0
+    assert not outcome.expected
+
+
+def test_counts_beyond_32_bits() -> None:
+    most = np.iinfo(np.int32).max
+    huge: AnyArray = np.full((1, 2, 4), most // 3)
+    outcome = tallied(*[block([0], huge) for _ in range(9)]).outcome(1.0)
+    assert outcome.expert_tokens[0].tolist() == [18 * (most // 3), 9 * (most // 3), 9 * (most // 3)]
+    assert outcome.window_imbalance.tolist() == [[1.5, 1.5]]
+
+
+def test_nothing_added() -> None:
+    outcome = Tally(PLAN).outcome(1.0)
+    assert (outcome.tokens, outcome.steps, outcome.windows, outcome.tokens_per_step) == (0, 0, 0, 0)
+    assert outcome.layer_seconds.shape == (0, 2)
