@@ -85,7 +85,7 @@ def small_shape(layers: int, experts: int, top_k: int) -> ModelShape:
     )
 
 
-def cost_of(plan: Plan, topology: Topology, *, mode: str = "low_latency", top_k: int = 2) -> LayerCost:
+def cost_of(plan: Plan, topology: Topology, *, mode: str = "low_latency", top_k: int = 1) -> LayerCost:
     """Seconds on an H200."""
     shape = small_shape(plan.layers, plan.experts, top_k)
     return layer_cost(load_profile("h200"), shape, topology, plan.slots_per_rank, mode, "decode")

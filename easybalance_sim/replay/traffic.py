@@ -14,7 +14,7 @@ from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
 from easybalance_sim.load.selection import Selection
-from easybalance_sim.load.split import FIT, HELD_OUT, Split
+from easybalance_sim.load.split import FIT, HELD_OUT, MODES, Split
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.engine import links, replay, subject
@@ -155,10 +155,15 @@ def split_counts(
 ) -> tuple[BoolArray, BoolArray]:
     """(fit, held) masks over the windows of a count trace; one window alone is fit.
 
-    keep: bool[W] windows that take part. Raises `UsageError` for `request`, or when there is nothing to split.
+    keep: bool[W] windows that take part · held_out: share of the windows (`time`) or workloads, at least one on either
+    side. Raises `UsageError` for a split that counts cannot have, or when there is nothing to split.
     """
     if by == "request":
         raise UsageError("a count trace has no requests", where="--split request", fix="use --split time or workload")
+    if by not in MODES:
+        raise UsageError(f"no split {by!r}", where="--split", fix=f"choose {', '.join(MODES)}")
+    if not 0 < held_out < 1:
+        raise UsageError(f"held-out share {held_out:g} is not between 0 and 1", where="--held-out")
     chosen = np.flatnonzero(keep)
     fit, held = np.zeros(len(keep), np.bool_), np.zeros(len(keep), np.bool_)
     if len(chosen) == 0:
@@ -168,12 +173,15 @@ def split_counts(
         order = stream(seed, "split").permutation(names)
         if len(order) < 2:
             raise UsageError("only one workload, nothing to split", where="--split workload", fix="use --split time")
-        away = order[: int(np.clip(round(len(order) * held_out), 1, len(order) - 1))]
-        held[chosen] = np.isin(trace.workload[chosen], away)
-    else:
-        held[chosen[len(chosen) - int(len(chosen) * held_out) :]] = len(chosen) > 1
+        held[chosen] = np.isin(trace.workload[chosen], order[: _share(len(order), held_out)])
+    elif len(chosen) > 1:
+        held[chosen[-_share(len(chosen), held_out) :]] = True
     fit[chosen] = ~held[chosen]
     return fit, held
+
+
+def _share(count: int, held_out: float) -> int:
+    return int(np.clip(round(count * held_out), 1, count - 1))
 
 
 def _counted(batches: Iterator[TokenBatch], done: Callable[[int], None]) -> Iterator[TokenBatch]:

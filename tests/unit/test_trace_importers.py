@@ -79,14 +79,14 @@ def test_requests_join_a_batch_of_two_slots(tmp_path: Path) -> None:
     assert (written.tokens, written.steps, written.notes) == (6, 3, ())
 
 
-def test_a_loaded_server_has_no_common_start_and_no_ramp_down(tmp_path: Path) -> None:
+def test_a_server_met_midway_has_no_common_start_and_no_ramp_down(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     request, position = np.repeat(np.arange(60), 10), np.tile(np.arange(10), 60)
     ids = np.argsort(rng.random((600, 2, 8)), axis=2)[:, :, :2].reshape(600, 4)
     source = write_source(
         tmp_path / "in.parquet", request_id=request, token_pos=position, experts=pa.array(ids.tolist())
     )
-    (written,) = convert(source, tmp_path / "out.parquet", **shape(drain=False, concurrency=16, seed=4))
+    (written,) = convert(source, tmp_path / "out.parquet", **shape(drain=False, midway=True, concurrency=16, seed=4))
     trace, batch = tokens_of(tmp_path / "out.parquet")
     per_step = np.bincount(batch.step)
     assert (per_step == 16).all()
@@ -100,8 +100,25 @@ def test_a_loaded_server_has_no_common_start_and_no_ramp_down(tmp_path: Path) ->
         rows = np.flatnonzero(request == one)[first : first + int(mine.sum())]
         assert batch.experts[mine].reshape(-1, 4).tolist() == ids[rows].tolist()
     assert written.tokens == batch.tokens
-    assert written.notes[0].startswith(f"{600 - batch.tokens} of 600 tokens left out") and "--drain" in written.notes[0]
-    assert not trace.meta.origin["drain"]
+    left_out = [int(note.split(" of 600 tokens left out")[0]) for note in written.notes]
+    assert len(left_out) == 2 and sum(left_out) == 600 - batch.tokens and "--drain" in written.notes[0]
+    assert (trace.meta.origin["drain"], trace.meta.origin["midway"]) == (False, True)
+
+
+def test_without_midway_every_first_request_starts_at_its_beginning(tmp_path: Path) -> None:
+    request, position = np.repeat(np.arange(20), 5), np.tile(np.arange(5), 20)
+    ids = np.tile(np.array([[0, 1, 2, 3]]), (100, 1))
+    source = write_source(
+        tmp_path / "in.parquet", request_id=request, token_pos=position, experts=pa.array(ids.tolist())
+    )
+    (written,) = convert(source, tmp_path / "out.parquet", **shape(drain=False, concurrency=8))
+    _, batch = tokens_of(tmp_path / "out.parquet")
+    assert batch.position[batch.step == 0].tolist() == [0] * 8
+    assert (np.bincount(batch.step) == 8).all()
+    assert written.notes == (
+        f"{100 - batch.tokens} of 100 tokens left out: the ramp-down with fewer than 8 requests is no traffic of a "
+        "loaded server (--drain keeps it)",
+    )
 
 
 def test_too_few_requests_are_all_kept_and_said(tmp_path: Path) -> None:
