@@ -31,7 +31,8 @@ def convert(
     step_ms: Annotated[float, typer.Option(help="Length of a step on the arrival clock.")] = 25.0,
     ranks: Annotated[int, typer.Option(help="Source ranks that requests are dealt to in turn.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Of the shuffled order.")] = 0,
-    drain: Annotated[bool, typer.Option(help="Keep the common start and the ramp-down, too.")] = False,
+    drain: Annotated[bool, typer.Option(help="Keep the ramp-down, when slots stay empty.")] = False,
+    midway: Annotated[bool, typer.Option(help="Meet the first requests midway, not all at their start.")] = False,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Known model, or a config.json.")] = None,
     layers: Annotated[str | None, typer.Option(metavar="IDS", help="MoE layer ids: 3-60 or 0,1,2.")] = None,
     experts: Annotated[int | None, typer.Option(min=1, help="Routed experts E.")] = None,
@@ -44,8 +45,9 @@ def convert(
     batch of --concurrency slots, one decode token per request and step; a count table (layer, counts, and a text column
     that names groups), one count trace per group; or a trace in another layout (lists of ids, one row per layer).
 
-    Without --arrivals the slots are always full: the first requests are met midway, and the end, when slots stay empty,
-    is left out. --drain keeps every token, from a start of all requests at once to the last one alone.
+    Without --arrivals the slots are always full: the end, when the queue has run out and slots stay empty, is left out
+    unless --drain. The first requests start together; --midway meets each of them with a random share of its tokens
+    done, as on a server that has been running.
 
     \b
     Example: ebsim trace convert traces/tinymoe.parquet -o packed.parquet
@@ -67,6 +69,7 @@ def convert(
         ranks=ranks,
         seed=seed,
         drain=drain,
+        midway=midway,
         group_by=group_by,
         model=load_shape(model) if model else None,
         layers=parse_layers(layers),

@@ -31,7 +31,8 @@ class Conversion:
 
     source, output: files or a source folder · concurrency: requests that run at once · order: how requests join the
     queue · arrivals: CSV of arrival times or None · step_s: seconds per step of the arrival clock · ranks: source
-    ranks that requests are dealt to · drain: keep the common start and the ramp-down · group_by: grouping column of a
+    ranks that requests are dealt to · drain: keep the ramp-down · midway: meet the first requests
+    midway · group_by: grouping column of a
     count table · model, layers, experts, top_k: what the user says of the model, None = not said · progress: told of
     tokens.
     """
@@ -45,6 +46,7 @@ class Conversion:
     ranks: int = 8
     seed: int = 0
     drain: bool = False
+    midway: bool = False
     group_by: str | None = None
     model: ModelShape | None = None
     layers: tuple[int, ...] | None = None
@@ -147,7 +149,7 @@ def settings(job: Conversion, kind: str) -> dict[str, str | int | float | bool]:
         return found
     found |= {"concurrency": job.concurrency, "order": job.order, "seed": job.seed, "ranks": job.ranks}
     if job.arrivals is None:
-        return found | {"arrivals": "as slots free up", "drain": job.drain}
+        return found | {"arrivals": "as slots free up", "drain": job.drain, "midway": job.midway}
     return found | {"arrivals": job.arrivals.name, "step_s": job.step_s}
 
 

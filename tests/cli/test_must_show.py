@@ -23,14 +23,14 @@ from easybalance_sim.session import Settings
 from tests.ebsim_process import DATA, SAMPLE, ebsim
 from tests.listeners import Heard
 from tests.plan_documents import example_document
-from tests.trace_files import count_trace, read_columns, take, token_trace, write_trace
+from tests.trace_files import count_trace
 
-GPTOSS, DEEPSEEK = DATA / "gptoss20b_routing", DATA / "deepseek_v3_counts" / "mmlu_counts.parquet"
+GPTOSS, DEEPSEEK = DATA / "gptoss20b_routing", DATA / "deepseek_v3_counts"
 CONCURRENCY = 128
 EP32 = ("--ranks", "32", "--ranks-per-node", "8", "--slots-per-rank", "9")
 
 needs_gptoss = pytest.mark.skipif(not GPTOSS.is_dir(), reason="needs recorded routing at ../shared/data")
-needs_deepseek = pytest.mark.skipif(not DEEPSEEK.is_file(), reason="needs recorded counts at ../shared/data")
+needs_deepseek = pytest.mark.skipif(not DEEPSEEK.is_dir(), reason="needs recorded counts at ../shared/data")
 
 
 def by_layer(report: dict[str, Any], side: str) -> tuple[float, float]:
@@ -41,17 +41,12 @@ def by_layer(report: dict[str, Any], side: str) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def gptoss(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with loaded.parquet (as converted) and started.parquet (128 requests begin together, as studied)."""
+    """A folder with started.parquet (128 requests begin together, as studied) and midway.parquet."""
     folder = tmp_path_factory.mktemp("gptoss")
     flags = ("--concurrency", str(CONCURRENCY), "--order", "shuffled")
-    for name, more in (("loaded", ()), ("drained", ("--drain",))):
+    for name, more in (("started", ()), ("midway", ("--midway",))):
         done = ebsim("trace", "convert", GPTOSS, "-o", folder / f"{name}.parquet", *flags, *more)
         assert done.returncode == 0, done.stderr
-    drained = token_trace(folder / "drained.parquet")
-    columns = read_columns(drained)
-    full = int(np.argmax(np.bincount(columns["step"]) < CONCURRENCY))
-    assert full > 1000
-    write_trace(folder / "started.parquet", take(columns, columns["step"] < full), drained.meta)
     return folder
 
 
@@ -72,10 +67,10 @@ def test_eplb_on_gpt_oss_reaches_the_published_balance(gptoss: Path) -> None:
 
 
 @needs_gptoss
-def test_a_server_that_was_loaded_before_is_no_worse(gptoss: Path) -> None:
+def test_a_server_met_midway_is_no_worse(gptoss: Path) -> None:
     """Without the common start its first window is gone, which made most of the published P99."""
     flags = ("--ranks", "8", "--slots-per-rank", "5", "--split", "request", "--window-steps", "16", "--policy", "eplb")
-    report = json.loads(ebsim("plan", gptoss / "loaded.parquet", *flags, "--format", "json").stdout)
+    report = json.loads(ebsim("plan", gptoss / "midway.parquet", *flags, "--format", "json").stdout)
     mean, p99 = by_layer(report, "plan")
     assert mean == pytest.approx(1.114, abs=0.03)
     assert mean < p99 <= 1.312 + 0.08

@@ -17,22 +17,23 @@ from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace.conversion import Conversion, Converted, settle_top_k, trace_meta
 from easybalance_sim.trace.schema import NO_WORKLOAD, UNKNOWN_PHASE, CountTrace
-from easybalance_sim.trace.tables import column_names, file_says, read_table
+from easybalance_sim.trace.tables import READABLE, column_names, file_says, read_table
 from easybalance_sim.trace.writer import write_count_trace
 
 
 def matches(path: Path) -> bool:
-    """A file with `layer` and `counts` and no windows of its own."""
-    columns = column_names(path)
+    """A file, or a folder with one table, with `layer` and `counts` and no windows of its own."""
+    columns = column_names(_table_file(path))
     return "layer" in columns and "counts" in columns and "window" not in columns
 
 
 def convert(job: Conversion) -> list[Converted]:
     """Write one count trace per group, all checked before the first is written. Raises `TraceError` or `UsageError`."""
-    frame, where = read_table(job.source), str(job.source)
+    source = _table_file(job.source)
+    frame, where = read_table(source), str(source)
     if frame.empty:
         raise TraceError("file has no rows", where=where, fix="record it again")
-    top_k = settle_top_k(job, file_says(job.source), where)
+    top_k = settle_top_k(job, file_says(source), where)
     group = _group_column(frame, job.group_by, where)
     parts = {"": frame} if group is None else {str(name): part for name, part in frame.groupby(group, sort=False)}
     traces = {_output(job.output, name): _trace(job, part, name, top_k) for name, part in parts.items()}
@@ -41,6 +42,12 @@ def convert(job: Conversion) -> list[Converted]:
     for path, trace in traces.items():
         write_count_trace(path, trace)
     return [_report(path, trace) for path, trace in traces.items()]
+
+
+def _table_file(path: Path) -> Path:
+    """The only table of a folder, else the path itself."""
+    inside = [file for file in path.glob("*") if file.suffix in READABLE] if path.is_dir() else []
+    return inside[0] if len(inside) == 1 else path
 
 
 def _group_column(frame: pd.DataFrame, asked: str | None, where: str) -> str | None:
@@ -73,7 +80,7 @@ def _trace(job: Conversion, frame: pd.DataFrame, group: str, top_k: int) -> Coun
     said = job.experts or (job.model.experts if job.model else experts)
     if said != experts or top_k > experts:
         raise UsageError(f"rows hold {experts} counts, {said} experts expected", where=where, fix="correct --experts")
-    says = file_says(job.source)
+    says = file_says(_table_file(job.source))
     return CountTrace(
         meta=trace_meta(job, "counts", tuple(wanted), experts, top_k, says),
         paths=(),

@@ -213,15 +213,16 @@ def _serve(job: Conversion, requests: _Requests) -> tuple[_Served, tuple[str, ..
     arrival = None
     if job.arrivals is not None:
         arrival = arrival_steps(read_arrivals(job.arrivals), len(queue), job.step_s, str(job.arrivals))
-    loaded = arrival is None and not job.drain and len(queue) >= job.concurrency
-    age = ages(requests.length[queue], job.concurrency, job.seed) if loaded else np.zeros(len(queue), np.int64)
+    free_running = arrival is None and len(queue) >= job.concurrency
+    midway = free_running and job.midway
+    age = ages(requests.length[queue], job.concurrency, job.seed) if midway else np.zeros(len(queue), np.int64)
     length = requests.length[queue] - age
     plan = schedule(length, job.concurrency, arrival)
     step = token_steps(plan)
     # Tokens of the queue are numbered request by request, as are those of `requests`, only in another order.
     at = np.repeat(requests.begin[queue] + age - (np.cumsum(length) - length), length) + np.arange(len(step))
     place = np.repeat(np.arange(len(queue)), length)
-    full_until = plan.full_until if loaded else 0
+    full_until = plan.full_until if free_running and not job.drain else 0
     if step.max() > np.iinfo(np.int32).max:
         raise UsageError("arrivals span more steps than the format counts", fix="give a longer --step-ms")
     order = np.argsort(step, kind="stable")
@@ -241,13 +242,13 @@ def _serve(job: Conversion, requests: _Requests) -> tuple[_Served, tuple[str, ..
 
 
 def _left_out(job: Conversion, before: int, after: int, tokens: int) -> tuple[str, ...]:
-    if before + after == 0:
-        return ()
-    return (
-        f"{before + after:,} of {tokens:,} tokens left out as no traffic of a loaded server: {before:,} that the first "
-        f"{job.concurrency} requests have behind them when the trace begins, {after:,} of the ramp-down "
-        "(--drain keeps both)",
-    )
+    notes = []
+    if after:
+        why = f"the ramp-down with fewer than {job.concurrency} requests is no traffic of a loaded server"
+        notes.append(f"{after:,} of {tokens:,} tokens left out: {why} (--drain keeps it)")
+    if before:
+        notes.append(f"{before:,} of {tokens:,} tokens left out: done before the trace meets the first requests")
+    return tuple(notes)
 
 
 def _spool_ids(source: Path, meta: TraceMeta, spool: Any) -> AnyArray:
