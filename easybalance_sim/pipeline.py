@@ -89,11 +89,18 @@ def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Ver
     clock.lap("replay")
     split = _split_section(traffic, windows, session.meta.top_k, after, side)
     report = assemble(session, before, after, split)
-    report["fit"] = best.outcome.section(session.shape)
+    report["fit"] = _fit_section(candidates[0], best, session)
     report["candidates"] = [_candidate_row(candidate) for candidate in candidates]
     report, verdict = with_verdict(report, criteria)
     written = _publish(request, session, best.plan, parent, report, verdict)
     return {**report, **written, "timing_s": clock.laps()}, verdict
+
+
+def _fit_section(baseline: Candidate, best: Candidate, session: Session) -> dict[str, Any]:
+    """The winner's figures on the fit side, and the baseline's imbalance there: what the plan promised."""
+    compared = baseline.outcome.section(session.shape)
+    known = {name: compared[name] for name in ("policy", "rank_imbalance")}
+    return {**best.outcome.section(session.shape), "baseline": known}
 
 
 def _require_sound(request: PlanRequest) -> None:

@@ -19,12 +19,16 @@ def good_report(**changes: Any) -> dict[str, Any]:
         "split": {"by": "request", "fit_steps": 128, "held_out_steps": 128, "fit_windows": 8, "held_out_windows": 8},
         "baseline": copy.deepcopy(_SECTION),
         "plan": copy.deepcopy(_SECTION),
-        "fit": {"rank_imbalance": {"mean": 1.05}},
+        "fit": {
+            "rank_imbalance": {"mean": 1.05},
+            "baseline": {"policy": "contiguous", "rank_imbalance": {"mean": 1.55}},
+        },
         "model": {"name": "any", "assumed": False},
         "memory": {"kv_cache_loss_frac": 0.04},
         "migration": {"moves": 12, "bytes": 10**9, "seconds": 2.5},
     }
-    report["baseline"]["rank_imbalance"]["p99"] = 2.0
+    report["baseline"] |= {"policy": "contiguous"}
+    report["baseline"]["rank_imbalance"] |= {"mean": 1.6, "p99": 2.0}
     report["baseline"]["layer_us"]["p99"] = 120.0
     for path, value in changes.items():
         *parents, last = path.split("__")

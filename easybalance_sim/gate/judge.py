@@ -91,13 +91,27 @@ def _migration(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 
 def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    held_out = _number(report, "plan.rank_imbalance.mean")
+    """Compares what the plan takes off the baseline's excess on either side: sparser traffic alone is no gap."""
+    name = "fit_gap_max"
     if _value(report, "fit") is None:
-        return _not_judged("fit_gap_max", criteria, _NOT_FITTED)
-    fitted = _number(report, "fit.rank_imbalance.mean")
-    if fitted < 1:
-        raise CriteriaError(f"is {fitted}, an imbalance is 1 or more", where="report fit.rank_imbalance.mean")
-    return _at_most("fit_gap_max", criteria, held_out / fitted - 1, f"mean imbalance {fitted:.3f} → {held_out:.3f}")
+        return _not_judged(name, criteria, _NOT_FITTED)
+    if _value(report, "fit.baseline.policy") != _value(report, "baseline.policy"):
+        return _not_judged(name, criteria, "the plan was fitted against another baseline")
+    promised = _removed_share(report, "fit.baseline", "fit")
+    if promised <= 0:
+        return _not_judged(name, criteria, "the plan takes nothing off the baseline's excess on its fit side")
+    kept = _removed_share(report, "baseline", "plan")
+    note = f"excess of the baseline's mean imbalance removed: {100 * promised:.0f} % fitted, {100 * kept:.0f} % held out"
+    return _at_most(name, criteria, 1 - kept / promised, note)
+
+
+def _removed_share(report: Mapping[str, Any], before: str, after: str) -> float:
+    """Share of the mean excess imbalance over 1 that goes; 0 when there is none."""
+    old, new = (_number(report, f"{side}.rank_imbalance.mean") for side in (before, after))
+    for side, value in ((before, old), (after, new)):
+        if value < 1:
+            raise CriteriaError(f"is {value}, an imbalance is 1 or more", where=f"report {side}.rank_imbalance.mean")
+    return (old - new) / (old - 1) if old > 1 else 0.0
 
 
 def _at_least(name: str, criteria: Criteria, observed: float, note: str = "") -> Finding:

@@ -26,7 +26,7 @@ def test_defaults() -> None:
         cross_node_bytes_per_token_slack=64.0,
         kv_cache_loss_max=0.10,
         migration_seconds_max=60.0,
-        fit_gap_max=0.15,
+        fit_gap_max=0.20,
     )
 
 

@@ -32,7 +32,7 @@ def test_observed_values() -> None:
     assert observed["p99_imbalance_drop_min"] == pytest.approx(0.7)
     assert observed["p99_layer_time_growth_max"] == pytest.approx(95 / 120 - 1)
     assert observed["cross_node_bytes_growth_max"] == 0
-    assert observed["fit_gap_max"] == pytest.approx(1.1 / 1.05 - 1)
+    assert observed["fit_gap_max"] == pytest.approx(1 - (0.5 / 0.6) / (0.5 / 0.55))
     assert observed["kv_cache_loss_max"] == 0.04
     assert observed["migration_seconds_max"] == 2.5
     assert (observed["held_out_steps_min"], observed["fit_windows_min"]) == (128, 8)
@@ -47,7 +47,7 @@ def test_observed_values() -> None:
         ("plan__cross_node_bytes_per_token", 11_065.0, "cross_node_bytes_growth_max"),
         ("memory__kv_cache_loss_frac", 0.101, "kv_cache_loss_max"),
         ("migration__seconds", 60.5, "migration_seconds_max"),
-        ("plan__rank_imbalance__mean", 1.21, "fit_gap_max"),
+        ("plan__rank_imbalance__mean", 1.17, "fit_gap_max"),
     ],
 )
 def test_one_missed_merit_rejects(path: str, value: float, criterion: str) -> None:
@@ -104,6 +104,27 @@ def test_what_the_report_leaves_open_passes_with_a_note(path: str, criterion: st
     assert finding.observed is None
     assert finding.note.startswith("not judged: ")
     assert note in finding.note
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "note"),
+    [
+        ("fit__baseline__policy", "keep", "another baseline"),
+        ("fit__rank_imbalance__mean", 1.55, "takes nothing off"),
+        ("fit__baseline__rank_imbalance__mean", 1.0, "takes nothing off"),
+    ],
+)
+def test_a_gap_needs_a_promise_against_the_same_baseline(path: str, value: str | float, note: str) -> None:
+    verdict = judge(good_report(**{path: value}), load_criteria())
+    finding = next(f for f in verdict.findings if f.criterion == "fit_gap_max")
+    assert (verdict.status, finding.observed) == ("accepted", None)
+    assert note in finding.note
+
+
+def test_sparser_traffic_alone_is_no_gap() -> None:
+    worse = {"baseline__rank_imbalance__mean": 2.2, "plan__rank_imbalance__mean": 1.2}
+    finding = next(f for f in judge(good_report(**worse), load_criteria()).findings if f.criterion == "fit_gap_max")
+    assert finding.ok and finding.observed is not None and finding.observed < 0.1
 
 
 def test_perfect_baseline_leaves_nothing_to_gain() -> None:
