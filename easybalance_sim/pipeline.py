@@ -158,11 +158,12 @@ def _propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Pla
 
 def _baseline(problem: Problem) -> Plan:
     """The plan in force, or contiguous when there is none."""
-    name, flag = ("contiguous", "baseline contiguous") if problem.current is None else ("keep", "--current")
+    if problem.current is None:
+        return policies.make("contiguous", problem)
     try:
-        return policies.make(name, problem)
+        return policies.make("keep", problem)
     except NotApplicable as reason:
-        raise UsageError(str(reason), where=flag, fix="give a plan for this cluster with --current") from reason
+        raise UsageError(str(reason), where="--current", fix="give a plan for this cluster") from reason
 
 
 def _require_clean(plan: Plan, problem: Problem) -> None:

@@ -6,7 +6,7 @@ import json
 
 import typer
 
-from easybalance_sim.cli.console import Format, say_notes
+from easybalance_sim.cli.console import Format, emit, say_notes
 from easybalance_sim.cli.options import OutputFormat, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched
 
@@ -32,9 +32,9 @@ def check(
             pass
     known, notes = facts(trace, scan), scan.notes if scan else ()
     if format is Format.TABLE:
-        typer.echo(f"ok {', '.join(str(path) for path in traces)}: {facts_line(known)}")
+        emit(f"ok {', '.join(str(path) for path in traces)}: {facts_line(known)}")
         say_notes(notes)
         return
     document = {"ok": True, "traces": [str(path) for path in traces], **known}
     document |= {"phases": by_phase(trace, scan), "workloads": by_workload(trace, scan), "notes": list(notes)}
-    typer.echo(json.dumps(document, indent=2))
+    emit(json.dumps(document, indent=2))

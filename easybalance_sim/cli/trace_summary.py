@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from easybalance_sim.cli.console import Format, aligned, say_notes
+from easybalance_sim.cli.console import Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import Cluster, OutputFormat, Ranks, RanksPerNode, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched, without_nan
 from easybalance_sim.errors import UsageError
@@ -56,9 +56,9 @@ def summary(
         "notes": [*(scan.notes if scan else ()), *_cluster_note(topology, ranks, cluster)],
     }
     if format is Format.JSON:
-        typer.echo(json.dumps(without_nan(document), indent=2))
+        emit(json.dumps(without_nan(document), indent=2))
         return
-    typer.echo(_text(document))
+    emit(_text(document))
     say_notes(document["notes"])
 
 
@@ -126,13 +126,10 @@ def _contiguous_share(windows: LoadWindows, topology: Topology) -> Any:
     import numpy as np
 
     from easybalance_sim.load.hotspots import even_share
-    from easybalance_sim.policies import NotApplicable, Problem, make
+    from easybalance_sim.policies import Problem, make
 
     load = windows.total.astype(np.float64)
-    try:
-        plan = make("contiguous", Problem(forecast=load, windows=windows.tokens[:0], topology=topology))
-    except NotApplicable as reason:
-        raise UsageError(str(reason), where="--ranks", fix="give at most one rank per expert") from reason
+    plan = make("contiguous", Problem(forecast=load, windows=windows.tokens[:0], topology=topology))
     return even_share(plan.expert_of_slot, plan.rank_of_slot, plan.experts, topology.ranks)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli.console import Console
+from easybalance_sim.cli.console import Console, emit
 
 
 class Kind(StrEnum):
@@ -65,5 +65,5 @@ def synthesise(
         groups=groups,
     )
     truth = write(recipe, output, Console().progress)
-    typer.echo(f"wrote {output}: {kind.value}, {steps:,} steps, {layers} layers × {experts} experts, top-{top_k}")
-    typer.echo(f"wrote {truth}: the true expert probabilities and the schedule")
+    emit(f"wrote {output}: {kind.value}, {steps:,} steps, {layers} layers × {experts} experts, top-{top_k}")
+    emit(f"wrote {truth}: the true expert probabilities and the schedule")

@@ -101,7 +101,9 @@ def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     if promised <= 0:
         return _not_judged(name, criteria, "the plan takes nothing off the baseline's excess on its fit side")
     kept = _removed_share(report, "baseline", "plan")
-    note = f"excess of the baseline's mean imbalance removed: {100 * promised:.0f} % fitted, {100 * kept:.0f} % held out"
+    note = (
+        f"excess of the baseline's mean imbalance removed: {100 * promised:.0f} % fitted, {100 * kept:.0f} % held out"
+    )
     return _at_most(name, criteria, 1 - kept / promised, note)
 
 

@@ -138,7 +138,6 @@ def test_convert_counts_prints_each_file(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (("check", "absent.parquet"), "no such file"),
-        (("summary", SAMPLE, "--ranks", "65"), "--ranks"),
         (("summary", SAMPLE, "--window-steps", "0"), "--window-steps"),
         (("summary", SAMPLE, "--ranks", "4", "--cluster", "x.toml"), "--cluster and --ranks"),
         (("synthesise", "zipf", "-o", "x.parquet"), "'zipf' is not one of"),

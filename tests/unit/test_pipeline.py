@@ -231,9 +231,10 @@ def test_policies_that_do_not_apply_are_noted_or_refused(trace: Path) -> None:
         run(trace, policies=("keep",))
 
 
-def test_more_ranks_than_experts_need_a_plan_in_force(trace: Path) -> None:
-    with pytest.raises(UsageError, match=r"baseline contiguous: 16 experts .* --current"):
-        run(trace, said={"ranks": 32, "slots_per_rank": 1})
+def test_more_ranks_than_experts_start_from_experts_in_turn(trace: Path) -> None:
+    report, _ = run(trace, said={"ranks": 32, "slots_per_rank": 1})
+    assert (report["baseline"]["policy"], report["baseline"]["slots"]) == ("contiguous", 32)
+    assert {row["policy"] for row in report["candidates"]} >= {"contiguous", "eplb"}
 
 
 @pytest.mark.parametrize(

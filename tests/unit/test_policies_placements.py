@@ -93,7 +93,11 @@ def test_round_robin_deals_experts_to_ranks(topology: Topology, expected: list[l
     assert by_rank(policies.make("round_robin", problem([[1.0] * 7], topology))) == expected
 
 
-@pytest.mark.parametrize("name", ["contiguous", "round_robin", "eplb_no_redundancy"])
+def test_contiguous_gives_every_rank_work_when_there_are_more_ranks_than_experts() -> None:
+    assert by_rank(policies.make("contiguous", problem([[1.0] * 3], uniform(5, 4, 2)))) == [[0], [1], [2], [0], [1]]
+
+
+@pytest.mark.parametrize("name", ["round_robin", "eplb_no_redundancy"])
 def test_single_replicas_do_not_reach_more_ranks_than_experts(name: str) -> None:
     with pytest.raises(NotApplicable, match=r"3 experts .* 4 ranks"):
         policies.make(name, problem([[1.0] * 3], uniform(4, 4, 1)))
