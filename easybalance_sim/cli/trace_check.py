@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import typer
-
 from easybalance_sim.cli.console import Format, emit, say_notes
 from easybalance_sim.cli.options import OutputFormat, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched
