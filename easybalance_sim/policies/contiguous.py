@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from easybalance_sim.arrays import IntArray
+from easybalance_sim.arrays import Int32Array, IntArray, frozen
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Problem
 from easybalance_sim.policies._slots import zero_redundancy_slots
@@ -26,5 +26,5 @@ def place(problem: Problem) -> Plan:
     )
 
 
-def _in_turn(slots: IntArray, problem: Problem) -> IntArray:
-    return np.tile(np.arange(int(slots.sum())) % problem.experts, (problem.layers, 1))
+def _in_turn(slots: IntArray, problem: Problem) -> Int32Array:
+    return frozen(np.tile(np.arange(int(slots.sum())) % problem.experts, (problem.layers, 1)), np.int32)
