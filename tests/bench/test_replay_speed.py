@@ -1,0 +1,156 @@
+"""Whole replay from packed Parquet (decode, dispatch, loads, layer seconds) against the counts alone in plain numpy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from easybalance_sim.arrays import AnyArray, IntArray, frozen
+from easybalance_sim.cluster.hardware import load_profile
+from easybalance_sim.cluster.shapes import load_shape
+from easybalance_sim.cluster.topology import Topology, uniform
+from easybalance_sim.cost.layer import layer_cost
+from easybalance_sim.load.counting import Windowing
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.replay.engine import links, replay, subject
+from easybalance_sim.trace.dataset import TokenTrace, open_trace
+from easybalance_sim.trace.schema import TraceMeta
+from easybalance_sim.trace.writer import token_trace_writer
+from tests.replay_cases import batch_of, random_plan
+
+REPEATS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model, its steps and its cluster."""
+
+    model: str
+    layers: int
+    experts: int
+    top_k: int
+    step_tokens: int
+    tokens: int
+    ranks: int
+    slots: int
+    mode: str
+    phase: str
+
+
+CASES = {
+    "gpt-oss decode": Case(
+        model="gpt-oss-20b", layers=24, experts=32, top_k=4, step_tokens=64, tokens=2**20, ranks=8, slots=5,
+        mode="low_latency", phase="decode",
+    ),
+    "deepseek-v3 prefill": Case(
+        model="deepseek-v3", layers=58, experts=256, top_k=8, step_tokens=4096, tokens=2**18, ranks=32, slots=9,
+        mode="normal", phase="prefill",
+    ),
+}  # fmt: skip
+
+
+def skewed_ids(case: Case, tokens: int, seed: int) -> AnyArray:
+    """[T, L, K] distinct experts of lognormal weights that are the layer's own; K largest of weighted uniforms."""
+    rng = np.random.default_rng(seed)
+    power = np.random.default_rng(0).lognormal(0, 0.7, (case.layers, case.experts)).astype(np.float32)
+    ids = np.empty((tokens, case.layers, case.top_k), np.uint8)
+    for layer in range(case.layers):
+        race = rng.standard_exponential((tokens, case.experts), np.float32) * power[layer]
+        ids[:, layer] = np.argpartition(race, case.top_k, axis=1)[:, : case.top_k]
+    return ids
+
+
+def write(path: Path, case: Case) -> TokenTrace:
+    """A packed trace; its ids have been checked once, as on any second pass."""
+    meta = TraceMeta(
+        kind="tokens", layers=tuple(range(case.layers)), experts=case.experts, top_k=case.top_k, ranks=case.ranks
+    )
+    block = 16384
+    with token_trace_writer(path, meta, ("(none)",), level=3) as writer:
+        for first in range(0, case.tokens, block):
+            rows = np.arange(first, first + block)
+            writer.append(batch_of(rows // case.step_tokens, rows % case.ranks, skewed_ids(case, block, first)))
+    trace = open_trace([path])
+    assert isinstance(trace, TokenTrace)
+    trace.check()
+    return trace
+
+
+def numpy_counts(trace: TokenTrace, plan: Plan) -> int:
+    """The counts of a replay under vLLM's rule, a few bincounts per step: tokens per slot, copies per pair of ranks,
+    distinct tokens per rank. Returns the assignments counted.
+    """
+    layer, total = np.arange(plan.layers)[:, None], 0
+    for experts, source in steps(trace):
+        row = np.arange(len(source)) // plan.ranks
+        pick = (row * 2654435769 & 0xFFFFFFFF)[:, None, None] % plan.replicas[layer, experts]
+        slot = plan.replica_slot[layer, plan.replica_start[layer, experts] + pick]
+        tokens = np.bincount((slot + layer * plan.slots).ravel(), minlength=plan.layers * plan.slots)
+        rank = plan.rank_of_slot[slot] + layer * plan.ranks
+        pairs = np.bincount((rank + source[:, None, None] * (plan.layers * plan.ranks)).ravel())
+        hit = np.zeros((len(source), plan.layers * plan.ranks), np.bool_)
+        np.put_along_axis(hit, rank.reshape(len(source), -1), True, axis=1)
+        total += int(tokens.sum())
+        assert pairs.sum() >= hit.sum(axis=0).sum()
+    return total
+
+
+def steps(trace: TokenTrace) -> Iterator[tuple[AnyArray, IntArray]]:
+    """Ids and source ranks of one step at a time."""
+    for batch in trace.batches():
+        cuts = np.flatnonzero(np.diff(batch.step)) + 1
+        sources = np.split(batch.source_rank.astype(np.int64), cuts)
+        yield from zip(np.split(batch.experts, cuts), sources, strict=True)
+
+
+def best_s(work: Callable[[], object], repeats: int) -> float:
+    """Fastest of some runs."""
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def replay_once(trace: TokenTrace, plan: Plan, case: Case, topology: Topology, rule: str) -> None:
+    cost = layer_cost(
+        load_profile("h200"), load_shape(case.model), topology, topology.slots_per_rank, case.mode, case.phase
+    )
+    (outcome,) = replay(
+        trace.batches(),
+        [subject(plan, topology, rule, cost, 0)],
+        links(topology, case.mode),
+        Windowing(steps=16),
+        case.ranks,
+    )
+    assert outcome.tokens == case.tokens
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("name", CASES)
+def test_replay_speed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = CASES[name]
+    trace = write(tmp_path / "trace.parquet", case)
+    topology = uniform(case.ranks, 8, case.slots)
+    plan = random_plan(0, case.layers, case.experts, frozen(topology.slots_per_rank))
+    assignments = case.tokens * case.layers * case.top_k
+    assert numpy_counts(trace, plan) == assignments
+    plain = best_s(lambda: numpy_counts(trace, plan), 1)
+    lines = [f"{name}: {assignments / 1e6:.0f} M assignments, packed Parquet; numpy counts {rate(assignments, plain)}"]
+    for rule in ("even", "vllm"):
+        replay_once(trace, plan, case, topology, rule)
+        ours = best_s(lambda rule=rule: replay_once(trace, plan, case, topology, rule), REPEATS)  # type: ignore[misc]
+        lines.append(f"  replay, {rule}: {rate(assignments, ours)}, {plain / ours:.1f}× numpy")
+        assert ours < plain
+    with capsys.disabled():
+        print("\n" + "\n".join(lines))
+
+
+def rate(assignments: int, seconds: float) -> str:
+    return f"{assignments / seconds / 1e6:.0f} M assignments/s"
