@@ -1,9 +1,9 @@
 """Every kernel compiled for the CPU, gathered under one name."""
 
+from easybalance_sim.kernels.numba_costs import expert_seconds
 from easybalance_sim.kernels.numba_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.numba_dispatch import dispatch
 from easybalance_sim.kernels.numba_greedy import greedy, greedy_hierarchical, replicate
-from easybalance_sim.kernels.numba_costs import expert_seconds  # isort: skip
 
 __all__ = [
     "check_ids",

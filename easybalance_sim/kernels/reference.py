@@ -1,9 +1,9 @@
 """The specification: every kernel as naive loops, gathered under one name."""
 
+from easybalance_sim.kernels.reference_costs import expert_seconds
 from easybalance_sim.kernels.reference_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.reference_dispatch import dispatch
 from easybalance_sim.kernels.reference_greedy import greedy, greedy_hierarchical, replicate
-from easybalance_sim.kernels.reference_costs import expert_seconds  # isort: skip
 
 __all__ = [
     "check_ids",
