@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
 from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.cost.layer import LayerCost, LayerSeconds
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.replay.engine import links
+from easybalance_sim.replay.dispatch import prepare
+from easybalance_sim.replay.engine import Subject, links, replay
 from easybalance_sim.replay.expected import replay_counts
 from easybalance_sim.replay.outcome import Outcome
 from tests.replay_cases import batch_of, cost_of, random_plan, replayed, same, small_shape
@@ -52,10 +53,22 @@ def test_rank_loads_are_the_even_split_over_replicas() -> None:
     assert found.node_pairs.sum() == pytest.approx(SOME.sum())
 
 
-def independent_tokens(count: int, seed: int) -> AnyArray:
-    """int64[T, L, K] tokens whose K choices are distinct and mildly skewed."""
+class Watching:
+    """A cost model that keeps what it was asked."""
+
+    def __init__(self, cost: LayerCost) -> None:
+        self.cost, self.copy_bytes = cost, cost.copy_bytes
+        self.seen: list[tuple[AnyArray, ...]] = []
+
+    def seconds(self, *counts: AnyArray) -> LayerSeconds:
+        self.seen.append(counts)
+        return self.cost.seconds(*counts)
+
+
+def independent_tokens(count: int, seed: int, skew: float = 2) -> AnyArray:
+    """int64[T, L, K] tokens whose K choices are distinct; the hottest expert weighs `skew` times the coldest."""
     clocks = np.random.default_rng(seed).standard_exponential((count, LAYERS, EXPERTS))
-    ids: AnyArray = np.argsort(clocks * np.linspace(1, 2, EXPERTS), axis=2)[:, :, :TOP_K]
+    ids: AnyArray = np.argsort(clocks * np.linspace(1, skew, EXPERTS), axis=2)[:, :, :TOP_K]
     return ids
 
 
@@ -120,20 +133,29 @@ def test_replicas_take_turns_over_the_draws() -> None:
     """One token per step and two replicas on two ranks: neither rank may get all of them."""
     plan = Plan(expert_of_slot=np.array([[0, 0]]), slots_per_rank=np.array([1, 1]), experts=1, policy="hand")
     topology = uniform(2, 1, 1)
-    cost = cost_of(plan, topology, top_k=1)
-    seen: list[AnyArray] = []
+    cost = Watching(cost_of(plan, topology))
+    replay_counts(np.full((20, 1, 1), 3), 1, plan, cost, topology, links(topology, "normal"), 1, 0)  # type: ignore[arg-type]
+    slot_tokens = cost.seen[0][0]
+    assert slot_tokens.sum(axis=0).tolist() == [[10, 10]]
+    assert (slot_tokens.sum(axis=2) == 1).all()
 
-    class Watching:
-        copy_bytes = cost.copy_bytes
 
-        def seconds(self, slot_tokens: AnyArray, *rest: AnyArray) -> Any:
-            seen.append(slot_tokens)
-            return cost.seconds(slot_tokens, *rest)
-
-    counts = np.full((20, 1, 1), 3)
-    replay_counts(counts, 1, plan, Watching(), topology, links(topology, "normal"), 1, 0)  # type: ignore[arg-type]
-    assert seen[0].sum(axis=0).tolist() == [[10, 10]]
-    assert (seen[0].sum(axis=2) == 1).all()
+@pytest.mark.parametrize(("mode", "ranks_per_node"), [("normal", 4), ("low_latency", 4), ("low_latency", 8)])
+def test_link_copies_are_close_to_those_of_real_steps(mode: str, ranks_per_node: int) -> None:
+    """Hot and cold ranks: the former receive more than they send, the latter send more than they receive."""
+    step_tokens, steps = 8000, 16
+    ids = independent_tokens(steps * step_tokens, seed=3, skew=4)
+    batch = batch_of(np.arange(len(ids)) // step_tokens, np.arange(len(ids)) % RANKS, ids)
+    topology = uniform(RANKS, ranks_per_node, 4)
+    route, watched = links(topology, mode), [Watching(cost_of(PLAN, topology, mode=mode)) for _ in range(2)]
+    items = [Subject(plan=PLAN, dispatch=prepare("even", PLAN, route.node, 0), cost=watched[0])]  # type: ignore[arg-type]
+    replay([batch], items, route, Windowing(steps=1), RANKS)
+    replay_counts(of_tokens(ids), TOP_K, PLAN, watched[1], topology, route, step_tokens, 0)  # type: ignore[arg-type]
+    real, guess = ([counts.mean(axis=0) for counts in one.seen[0]] for one in watched)
+    for name, wanted, found, limit in zip(
+        ("slots", "distinct", "rdma", "nvlink"), real, guess, (0.02, 0.1, 0.06, 0.1), strict=True
+    ):
+        assert found == pytest.approx(wanted, rel=limit), name
 
 
 def test_windows_and_layers_without_traffic_stay_empty() -> None:
