@@ -4,6 +4,7 @@ from easybalance_sim.kernels.numba_costs import expert_seconds
 from easybalance_sim.kernels.numba_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.numba_dispatch import dispatch
 from easybalance_sim.kernels.numba_greedy import greedy, greedy_hierarchical, replicate
+from easybalance_sim.kernels.numba_search import search
 
 __all__ = [
     "check_ids",
@@ -14,4 +15,5 @@ __all__ = [
     "greedy_hierarchical",
     "local_rows",
     "replicate",
+    "search",
 ]

@@ -164,7 +164,7 @@ def test_a_baseline_for_another_cluster_is_refused(later: Path, plan: Path, trac
         replayed(later, plan, baseline=str(wide))
 
 
-def test_more_ranks_than_experts_need_a_baseline_file(later: Path, plan: Path, tmp_path: Path) -> None:
+def test_more_ranks_than_experts_leave_round_robin_out(later: Path, plan: Path, tmp_path: Path) -> None:
     doc, ranks = read_plan(plan), 32
     spread = document(
         Plan(
@@ -182,10 +182,10 @@ def test_more_ranks_than_experts_need_a_baseline_file(later: Path, plan: Path, t
         migration={},
     )
     write_plan(tmp_path / "spread.json", spread)
-    with pytest.raises(EbsimError, match=r"--baseline contiguous: 16 experts .* give a plan file"):
-        replayed(later, tmp_path / "spread.json")
-    report, _ = replayed(later, tmp_path / "spread.json", baseline=str(tmp_path / "spread.json"))
-    assert report["cluster"]["ranks"] == ranks
+    with pytest.raises(EbsimError, match=r"--baseline round_robin: 16 experts .* give a plan file"):
+        replayed(later, tmp_path / "spread.json", baseline="round_robin")
+    report, _ = replayed(later, tmp_path / "spread.json")
+    assert (report["cluster"]["ranks"], report["baseline"]["slots"]) == (ranks, ranks)
 
 
 def test_counts_keep_the_windows_that_the_plan_did_not_see(tmp_path: Path) -> None:
