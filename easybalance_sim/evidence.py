@@ -92,8 +92,8 @@ def _trace(session: Session) -> dict[str, Any]:
 
 
 def _share_of_possible(baseline: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
-    """Mean imbalance saved over what the lower bound of the average load would allow; None when nothing can be."""
-    most = baseline["rank_imbalance"]["mean"] - plan["lower_bound_imbalance"]
+    """Mean imbalance saved over what the lower bound of each window would allow; None when nothing can be."""
+    most = baseline["rank_imbalance"]["mean"] - plan["lower_bound_per_window"]["mean"]
     saved: float = baseline["rank_imbalance"]["mean"] - plan["rank_imbalance"]["mean"]
     return round(saved / most, 4) if most > 1e-9 else None
 

@@ -14,6 +14,7 @@ SECTION: dict[str, set[str]] = {
     "active_experts_per_rank": {"mean", "p99"},
     "cross_node_bytes_per_token": set(),
     "lower_bound_imbalance": set(),
+    "lower_bound_per_window": {"mean", "p99"},
     "slots": set(),
     "redundant_slots": set(),
     "memory_bytes_per_rank": set(),

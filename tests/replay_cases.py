@@ -122,7 +122,9 @@ def steps_of(batch: TokenBatch) -> Iterator[TokenBatch]:
 
 def same(first: Outcome, second: Outcome) -> bool:
     """Whether two outcomes hold the same numbers."""
-    arrays = ("window_imbalance", "layer_seconds", "active_slots", "expert_tokens", "rank_pairs", "node_pairs")
+    arrays = (
+        "window_imbalance", "window_bound", "layer_seconds", "active_slots", "expert_tokens", "rank_pairs", "node_pairs"
+    )  # fmt: skip
     return (first.tokens, first.steps) == (second.tokens, second.steps) and all(
         np.array_equal(getattr(first, name), getattr(second, name), equal_nan=True) for name in arrays
     )

@@ -22,6 +22,8 @@ _ROWS = (
     ("expert memory per rank, MB", "memory_bytes_per_rank", "{:,.1f}"),
     ("slots per layer", "slots", "{}"),
     ("lower bound, average load", "lower_bound_imbalance", "{:.3f}"),
+    ("  of each window, mean", "lower_bound_per_window.mean", "{:.3f}"),
+    ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
 )
 
 
@@ -106,11 +108,16 @@ def _comparison(report: Mapping[str, Any]) -> str:
         if path == "memory_bytes_per_rank":
             old, new = old / 1e6, new / 1e6
         rows.append((label, form.format(old), form.format(new), _change(old, new)))
-    lines = [aligned(rows)]
-    share = report["gain"]["share_of_possible"]
-    if share is not None:
-        lines.append(f"share of the possible gain reached: {100 * share:.0f} %")
-    return "\n".join([*lines, _migration(report["migration"])])
+    return "\n".join(
+        [aligned(rows), _room(after, report["gain"]["share_of_possible"]), _migration(report["migration"])]
+    )
+
+
+def _room(plan: Mapping[str, Any], share: float | None) -> str:
+    """How far the plan is from what no plan with its slots can be under."""
+    reached, floor = plan["rank_imbalance"]["mean"], plan["lower_bound_per_window"]["mean"]
+    taken = "there was nothing to gain" if share is None else f"this one takes {100 * share:.0f} % of the possible gain"
+    return f"mean {reached:.3f}; no plan with {plan['slots']} slots can be under {floor:.3f} on this traffic; {taken}"
 
 
 def _migration(moved: Mapping[str, Any]) -> str:

@@ -123,13 +123,12 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
         item.dispatch.table, plan.rank_of_slot, route.node, route.entry, item.dispatch.code, item.dispatch.seed,
         route.per_node, workers, slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
     )  # fmt: skip
-    tokens, rank_tokens = np.diff(steps.start), rank_sums(slot_tokens, plan)
-    _require_conserved(rank_tokens, tokens * batch.experts.shape[2])
+    tokens = np.diff(steps.start)
+    _require_conserved(rank_sums(slot_tokens, plan), tokens * batch.experts.shape[2])
     return StepBlock(
         window=steps.window,
         tokens=tokens,
         slot_tokens=slot_tokens,
-        rank_tokens=rank_tokens,
         seconds=item.cost.seconds(sealed(slot_tokens), sealed(distinct), sealed(rdma), sealed(nvlink)),
         rank_pairs=rank_pairs,
         node_pairs=node_pairs,

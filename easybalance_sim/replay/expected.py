@@ -16,6 +16,7 @@ from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, sealed, str
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
+from easybalance_sim.plan.bounds import window_bound
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.engine import Links
 from easybalance_sim.replay.outcome import Outcome
@@ -65,6 +66,7 @@ def replay_counts(
         steps=len(tokens),
         tokens_per_step=float(step_tokens),
         window_imbalance=imbalance(rank_tokens),
+        window_bound=window_bound(tokens, plan.slots_per_rank, whole=False),
         layer_seconds=seconds.total,
         active_slots=np.bincount(seconds.active.ravel()),
         phase_share=parts / max(parts.sum(), 1e-300),

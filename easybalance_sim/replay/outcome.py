@@ -22,11 +22,11 @@ class Outcome:
     """A plan on traffic.
 
     tokens, steps: how much · tokens_per_step: mean size of the steps behind `layer_seconds` · window_imbalance:
-    float64[w, L] max/mean rank tokens, NaN without traffic · layer_seconds: float[W, L] · active_slots: int64[S+1] how
-    often a rank had that many active slots, over steps × layers × ranks · phase_share: float64[3] shares of dispatch,
-    expert, combine time · expert_tokens: [L, E] assignments · rank_pairs: [R, R] and node_pairs: [N, N] copies sent ·
-    copy_bytes: bytes of one copy, dispatch + combine · expected: figures are expectations over counts, not a replay of
-    tokens.
+    float64[w, L] max/mean rank tokens, NaN without traffic · window_bound: float64[w, L] what no plan with these slots
+    goes below · layer_seconds: float[W, L] · active_slots: int64[S+1] how often a rank had that many active slots, over
+    steps × layers × ranks · phase_share: float64[3] shares of dispatch, expert, combine time · expert_tokens: [L, E]
+    assignments · rank_pairs: [R, R] and node_pairs: [N, N] copies sent · copy_bytes: bytes of one copy, dispatch +
+    combine · expected: figures are expectations over counts, not a replay of tokens.
     """
 
     plan: Plan
@@ -34,6 +34,7 @@ class Outcome:
     steps: int
     tokens_per_step: float
     window_imbalance: FloatArray
+    window_bound: FloatArray
     layer_seconds: FloatArray
     active_slots: IntArray
     phase_share: FloatArray
@@ -88,6 +89,7 @@ class Outcome:
             "traffic": self._traffic(),
             "active_experts_per_rank": _active(self.active_slots),
             "lower_bound_imbalance": round(float(bound.mean()), 6),
+            "lower_bound_per_window": {name: _imbalance(self.window_bound)[name] for name in ("mean", "p99")},
             "slots": self.plan.slots,
             "redundant_slots": self.plan.redundant_slots,
             "memory_bytes_per_rank": int(memory.max()),

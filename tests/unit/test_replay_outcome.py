@@ -23,6 +23,7 @@ DOCUMENTED = {
     "layer_us": ("p50", "p95", "p99"),
     "step_us": ("p50", "p95", "p99"),
     "active_experts_per_rank": ("mean", "p99"),
+    "lower_bound_per_window": ("mean", "p99"),
 }
 NUMBERS = (
     "cross_node_bytes_per_token", "lower_bound_imbalance", "slots", "redundant_slots", "memory_bytes_per_rank"
@@ -39,6 +40,7 @@ def outcome(**changes: Any) -> Outcome:
             steps=500,
             tokens_per_step=2.0,
             window_imbalance=rising,
+            window_bound=1 + (rising - 1) / 2,
             layer_seconds=np.arange(1000.0).reshape(500, 2) * 1e-6,
             active_slots=np.array([10, 0, 70, 19, 1]),
             phase_share=np.array([0.25, 0.5, 0.25]),
@@ -103,13 +105,14 @@ def test_slots_memory_and_bound() -> None:
     assert section["memory_bytes_per_rank"] == expert_memory_bytes(np.array([3, 4]), SHAPE).max()
     bound = lower_bound(np.asarray(outcome().expert_tokens, np.float64), 2, 7)
     assert section["lower_bound_imbalance"] == pytest.approx(bound.mean(), abs=1e-6)
+    assert section["lower_bound_per_window"] == pytest.approx({"mean": 1.25, "p99": 1.495}, abs=1e-6)
 
 
 def test_windows_and_layers_without_traffic_leave_finite_numbers() -> None:
     holes = np.array(outcome().window_imbalance)
     holes[:, 1] = np.nan
     holes[3] = np.nan
-    section = outcome(window_imbalance=holes).section(SHAPE)
+    section = outcome(window_imbalance=holes, window_bound=holes).section(SHAPE)
     assert all(math.isfinite(value) for value in leaves(section) if not isinstance(value, str))
     assert section["rank_imbalance_by_layer"]["mean"][1] == 1.0
     assert section["rank_imbalance"]["max"] == pytest.approx(holes[-1, 0], abs=1e-6)

@@ -10,7 +10,7 @@ import pytest
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.cost.layer import LayerSeconds
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.replay.tally import StepBlock, Tally, imbalance, rank_sums
+from easybalance_sim.replay.tally import StepBlock, Tally, expert_sums, imbalance, rank_sums
 
 PLAN = Plan(
     expert_of_slot=np.array([[0, 1, 2, 0], [2, 2, 1, 0]]), slots_per_rank=np.array([1, 3]), experts=3, policy="hand"
@@ -25,7 +25,6 @@ def block(window: list[int], slot_tokens: Any, *, seconds: float = 1.0, active: 
         window=np.array(window),
         tokens=np.full(len(window), 5),
         slot_tokens=counts,
-        rank_tokens=rank_sums(counts, PLAN),
         seconds=LayerSeconds(
             dispatch=np.full(steps, seconds),
             expert=np.full(steps, 2 * seconds),
@@ -50,6 +49,11 @@ OTHER = [[0, 1, 1, 1], [0, 0, 6, 0]]
 
 def test_rank_sums_of_ragged_ranks() -> None:
     assert rank_sums(np.array([STEP]), PLAN).tolist() == [[[1, 2], [3, 3]]]
+
+
+def test_expert_sums() -> None:
+    assert expert_sums(np.array([STEP, OTHER]), PLAN).tolist() == [[[3, 0, 0], [0, 0, 6]], [[1, 1, 1], [0, 6, 0]]]
+    assert expert_sums(np.array(STEP), PLAN).tolist() == [[3, 0, 0], [0, 0, 6]]
 
 
 def test_imbalance_is_max_over_mean_and_unknown_without_traffic() -> None:
