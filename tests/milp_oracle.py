@@ -60,16 +60,25 @@ INSTANCES = tuple(
 
 HARD_INSTANCES = tuple(
     Instance(experts=experts, ranks=ranks, slots_per_rank=slots, skew=skew, seed=seed)
-    for (experts, ranks, slots), skew, seed in product(((8, 4, 3), (10, 4, 3), (9, 3, 4)), (0.6, 1.0), (0,))
+    for (experts, ranks, slots), skew, seed in product(
+        ((8, 4, 3), (10, 4, 3), (9, 3, 4), (10, 3, 4), (12, 3, 5), (16, 4, 4)), (0.6, 1.0), (0,)
+    )
 )
-"""Some seconds to a minute each, for `-m slow`; searches that swap slots miss some of these."""
+"""A third of a second to ten seconds each, for `-m slow`; 12 experts on 4 ranks of 4 are not closed in 40 s."""
 
 WINDOW_INSTANCES = tuple(
     Instance(experts=experts, ranks=ranks, slots_per_rank=slots, skew=0.6, seed=seed, windows=windows)
     for (experts, ranks, slots, windows), seed in product(
-        ((4, 2, 3, 3), (6, 3, 2, 3), (5, 3, 2, 4), (6, 2, 4, 4)), (0, 1)
+        ((4, 2, 3, 3), (6, 3, 2, 3), (5, 3, 2, 4), (6, 2, 4, 4), (8, 4, 2, 8)), (0, 1)
     )
 )
+"""Closed within about a second each."""
+
+HARD_WINDOW_INSTANCES = tuple(
+    Instance(experts=experts, ranks=ranks, slots_per_rank=slots, skew=0.6, seed=seed, windows=windows)
+    for (experts, ranks, slots, windows), seed in product(((8, 4, 3, 4), (8, 3, 4, 6), (9, 5, 2, 4)), (0, 1))
+)
+"""Seconds each, for `-m slow`."""
 
 
 def optimum(weight: FloatArray, ranks: int, slots_per_rank: int | Sequence[int], seconds: float = SECONDS) -> Optimum:

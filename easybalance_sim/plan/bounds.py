@@ -57,7 +57,7 @@ def even_split_bound(weight: FloatArray, slots_per_rank: IntArray) -> FloatArray
     d = 0 … P - E.
 
     One replica each (P = E). Of the j·R + 1 heaviest experts, j + 1 stand together somewhere, with K - 1 - j others:
-    the lightest j + 1 of those and the lightest K - 1 - j of all, for every j < K.
+    the lightest j + 1 of those and the lightest K - 1 - j of all, for every j.
     """
     loads = np.asarray(weight, np.float64)
     ranks, slots = len(slots_per_rank), int(np.sum(slots_per_rank))
@@ -154,9 +154,9 @@ def _alone(loads: FloatArray, ranks: int, fewest: int) -> FloatArray:
     """float64[L] load of the busiest rank at least, when every expert stands on one rank; see `even_split_bound`."""
     rising = np.sort(loads, axis=1)
     falling, least = rising[:, ::-1], np.zeros(len(loads))
-    for pairs in range(fewest):
-        together = falling[:, pairs * (ranks - 1) : pairs * ranks + 1].sum(axis=1)
-        least = np.maximum(least, together + rising[:, : fewest - 1 - pairs].sum(axis=1))
+    for others in range((loads.shape[1] - 1) // ranks + 1):
+        together = falling[:, others * (ranks - 1) : others * ranks + 1].sum(axis=1)
+        least = np.maximum(least, together + rising[:, : max(0, fewest - 1 - others)].sum(axis=1))
     return least
 
 
@@ -196,7 +196,7 @@ def _can_enumerate(experts: int, groups: int, node_of_rank: IntArray, slots_per_
     nodes = len(ranks_of_node)
     if len(set(ranks_of_node)) > 1 or len(set(slots_of_node)) > 1 or groups % nodes or experts % groups:
         return False
-    return slots_of_node[0] >= experts // nodes and comb(groups, groups // nodes) <= MAX_NODE_SHARES
+    return comb(groups, groups // nodes) <= MAX_NODE_SHARES
 
 
 def _ratio(load: FloatArray, mean: FloatArray) -> FloatArray:

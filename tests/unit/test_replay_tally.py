@@ -69,6 +69,15 @@ def test_windows_add_up_across_blocks() -> None:
     assert (outcome.tokens, outcome.steps, outcome.tokens_per_step) == (30, 6, 5)
 
 
+def test_bounds_of_windows_come_from_their_own_experts() -> None:
+    """Four slots for three experts on two ranks: any one of them may be halved, its tokens may not."""
+    hot = [[12, 0, 0, 12], [1, 0, 0, 0]]
+    nothing = [[0] * 4] * 2
+    outcome = tallied(block([0], [hot]), block([0, 1, 1], [hot, STEP, nothing])).outcome(1.0)
+    # 48 tokens of expert 0, two of expert 2; then 3 tokens of expert 0, of which a rank gets two, and 6 of expert 2.
+    assert outcome.window_bound.tolist() == [[1.0, 1.0], [2 / 1.5, 1.0]]
+
+
 @pytest.mark.parametrize(("last", "windows"), [(1, 2), (2, 3)])
 def test_only_a_short_last_window_is_left_out(last: int, windows: int) -> None:
     tally = tallied(block([0], [STEP]), block([1, 1] + [2] * last, [STEP] * (2 + last)))
