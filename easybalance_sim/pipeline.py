@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from easybalance_sim import policies
+from easybalance_sim.arrays import IntArray
+from easybalance_sim.cost.layer import layer_cost
 from easybalance_sim.cost.objective import objective_seconds
+from easybalance_sim.cost.slots import SlotCost, slot_cost
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.evidence import Stopwatch, assemble, migration_between, with_verdict
 from easybalance_sim.files import require_place
@@ -21,12 +25,17 @@ from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan import lint
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, read_plan, write_plan
-from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.plan.relabel import nearest_to
+from easybalance_sim.policies import UNLIMITED, Effort, NotApplicable, Problem
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
 from easybalance_sim.session import Listener, Session, Settings, open_session, require_choice
 
 TIE_FRAC = 0.05
+OBJECTIVES = ("auto", "tokens", "seconds")
+"""What a search balances; auto: seconds where the expert part is calibrated for this model, else tokens."""
+SEARCHES = ("window_search", "warm_search")
+"""Policies that look at re-batched windows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +52,9 @@ class PlanRequest:
     current: Path | None = None
     force: bool = False
     output: Path | None = None
+    objective: str = "auto"
+    effort: Effort = UNLIMITED
+    max_migration_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +64,7 @@ class Candidate:
     plan: Plan
     outcome: Outcome
     objective_s: float
-    migration_s: float
+    moved: Mapping[str, int | float]
 
     @property
     def imbalance_p99(self) -> float:
@@ -75,11 +87,11 @@ def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Ver
     windows = traffic.fit_windows()
     if len(windows.window) == 0:
         raise UsageError("no token to fit a plan on", where="trace", fix="choose other --workload, --phase or --split")
-    problem = _problem(request, session, windows, parent)
+    problem = _problem(request, session, traffic, windows, parent)
     plans = _propose(request, problem, tell)
     clock.lap("candidates")
     candidates = _score(plans, traffic, session)
-    competing = [one for one in candidates if not request.policies or one.plan.policy in request.policies]
+    competing = _competing(candidates, request)
     best = _choose(competing, _tie_frac(session, criteria, tell))
     clock.lap("scoring")
     side = HELD_OUT if traffic.has_held_out() else FIT
@@ -107,14 +119,18 @@ def _require_sound(request: PlanRequest) -> None:
     """Refuse what would only be noticed after a long run: unknown names, an -o that cannot be written."""
     require_choice("--split", request.split, MODES)
     require_choice("--forecast", request.forecast, METHODS)
+    require_choice("--objective", request.objective, OBJECTIVES)
     for name in request.policies:
         require_choice("--policy", name, policies.names())
     if request.output is not None:
         require_place(request.output)
 
 
-def _problem(request: PlanRequest, session: Session, windows: LoadWindows, parent: PlanDocument | None) -> Problem:
+def _problem(
+    request: PlanRequest, session: Session, traffic: Traffic, windows: LoadWindows, parent: PlanDocument | None
+) -> Problem:
     current = None if parent is None else _current(parent, session)
+    searching = any(name in SEARCHES for name in request.policies or policies.names())
     return Problem(
         forecast=forecast(windows, request.forecast, request.half_life).tokens,
         windows=windows.tokens,
@@ -122,7 +138,23 @@ def _problem(request: PlanRequest, session: Session, windows: LoadWindows, paren
         groups=session.meta.groups,
         current=current,
         seed=request.settings.seed,
+        rebatched=traffic.rebatched_windows(windows, request.settings.seed) if searching else None,
+        window_steps=float(windows.steps.mean()),
+        slot_cost=_slot_cost(request, session, windows),
+        effort=request.effort,
+        progress=session.bench.progress,
     )
+
+
+def _slot_cost(request: PlanRequest, session: Session, windows: LoadWindows) -> SlotCost | None:
+    """Seconds per slot at the fit side's mean step; None when the search is to balance tokens."""
+    topology = session.topology
+    slots = topology.slots_per_rank
+    cost = layer_cost(session.hardware, session.shape, topology, slots, session.bench.mode, session.phase)
+    if request.objective == "tokens" or (request.objective == "auto" and cost.expert.reasons):
+        return None
+    per_step = windows.tokens.sum() / len(session.meta.layers) / max(int(windows.steps.sum()), 1)
+    return slot_cost(cost, max(1.0, float(per_step) / topology.slots))
 
 
 def _current(parent: PlanDocument, session: Session) -> Plan:
@@ -153,7 +185,16 @@ def _propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Pla
                 tell.note(f"policy {name} does not apply: {reason}")
     for plan in plans[1:]:
         _require_clean(plan, problem)
-    return plans
+    if problem.current is None:
+        return plans
+    return [plans[0], *(nearest_to(plans[0], plan, _rank_kind(problem)) for plan in plans[1:])]
+
+
+def _rank_kind(problem: Problem) -> IntArray:
+    """int64[R] ranks that may swap their experts for free: same slots, speed and node."""
+    topology = problem.topology
+    kinds = np.stack([topology.slots_per_rank, topology.speed, topology.node_of_rank])
+    return np.unique(kinds, axis=1, return_inverse=True)[1].astype(np.int64)
 
 
 def _baseline(problem: Problem) -> Plan:
@@ -179,16 +220,35 @@ def _score(plans: list[Plan], traffic: Traffic, session: Session) -> list[Candid
     rdma = session.hardware.inter_node_bytes_per_s
     scored = []
     for plan, outcome in zip(plans, outcomes, strict=True):
-        seconds = float(migration_between(session, plans[0], plan)["seconds"])
+        moved = migration_between(session, plans[0], plan)
         value = objective_seconds(
             float(np.quantile(outcome.step_seconds(), 0.99)),
             outcome.cross_node_bytes_per_token * outcome.tokens_per_step,
-            seconds,
+            float(moved["seconds"]),
             rdma_bytes_per_s=rdma,
             ranks=plan.ranks,
         )
-        scored.append(Candidate(plan=plan, outcome=outcome, objective_s=value, migration_s=seconds))
+        scored.append(Candidate(plan=plan, outcome=outcome, objective_s=value, moved=moved))
     return scored
+
+
+def _competing(candidates: list[Candidate], request: PlanRequest) -> list[Candidate]:
+    """Those of the asked policies that keep the limits on moves; the baseline always does."""
+    moves, size = request.effort.max_moves, request.max_migration_bytes
+    asked = [one for one in candidates if not request.policies or one.plan.policy in request.policies]
+    kept = [
+        one
+        for one in asked
+        if (moves is None or one.moved["moves"] <= moves) and (size is None or one.moved["bytes"] <= size)
+    ]
+    if not kept:
+        fewest = min(asked, key=lambda one: one.moved["moves"])
+        raise UsageError(
+            f"every plan moves more; the fewest moves are {fewest.moved['moves']} ({fewest.moved['bytes']} bytes)",
+            where="--max-moves",
+            fix="allow more, or let the plan in force compete",
+        )
+    return kept
 
 
 def _choose(candidates: list[Candidate], tie_frac: float) -> Candidate:
@@ -230,7 +290,9 @@ def _candidate_row(candidate: Candidate) -> dict[str, Any]:
         "objective_us": round(candidate.objective_s * 1e6, 3),
         "fit_imbalance_mean": round(float(np.nanmean(ratios)), 6),
         "fit_imbalance_p99": round(candidate.imbalance_p99, 6),
-        "migration_s": round(candidate.migration_s, 6),
+        "moves": candidate.moved["moves"],
+        "migration_bytes": candidate.moved["bytes"],
+        "migration_s": round(float(candidate.moved["seconds"]), 6),
     }
 
 

@@ -30,6 +30,17 @@ def plan(
         str, typer.Option("--forecast", metavar="HOW", help="mean, last, ema-fast or ema-slow.")
     ] = "mean",
     half_life: Annotated[float, typer.Option("--half-life", min=0.0, help="Of an ema, in windows [4 or 64].")] = 0.0,
+    objective: Annotated[
+        str, typer.Option("--objective", metavar="WHAT", help="What a search balances: auto, tokens or seconds.")
+    ] = "auto",
+    budget_s: Annotated[float, typer.Option("--budget-s", min=0.0, help="Seconds a search may take [no limit].")] = 0.0,
+    max_moves: Annotated[
+        int | None, typer.Option("--max-moves", min=0, help="Experts that may be fetched, with --current.")
+    ] = None,
+    max_migration_bytes: Annotated[
+        int | None,
+        typer.Option("--max-migration-bytes", min=0, help="Weight bytes that may be fetched, with --current."),
+    ] = None,
     dispatch: Annotated[
         str, typer.Option("--dispatch", metavar="RULE", help="How the engine picks a replica (see the README).")
     ] = "even",
@@ -58,6 +69,7 @@ def plan(
     console = Console()
     report_table.warn_of_first_run(console)
     from easybalance_sim.pipeline import PlanRequest, make_plan
+    from easybalance_sim.policies import Effort
     from easybalance_sim.session import Settings
 
     chosen = Settings(
@@ -68,7 +80,8 @@ def plan(
     )  # fmt: skip
     request = PlanRequest(
         settings=chosen, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,
-        half_life=half_life, criteria=criteria, current=current, force=force, output=output,
+        half_life=half_life, criteria=criteria, current=current, force=force, output=output, objective=objective,
+        effort=Effort(budget_s=budget_s, max_moves=max_moves), max_migration_bytes=max_migration_bytes,
     )  # fmt: skip
     report, verdict = make_plan(request, console)
     report["notes"] = console.notes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
@@ -16,10 +17,35 @@ import numpy as np
 
 from easybalance_sim.arrays import FloatArray, IntArray, frozen, require_shape
 from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.cost.slots import SlotCost
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.plan import Plan
 
 ENTRY_POINTS = "easybalance_sim.policies"
+
+
+Progress = Callable[[str, int], Callable[[int], None]]
+"""progress(label, units) returns what is called with the units done."""
+
+
+def silent(label: str, units: int) -> Callable[[int], None]:
+    """A `Progress` that shows nothing."""
+    return lambda done: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How far a search may go. proposals: per layer, 0 = by size · budget_s: seconds for all layers, 0 = no limit ·
+    max_moves: slots per plan that may be fetched when a plan is in force, None = no limit · move_price: per fetched
+    slot, in units of a window's objective, 0 = the default."""
+
+    proposals: int = 0
+    budget_s: float = 0.0
+    max_moves: int | None = None
+    move_price: float = 0.0
+
+
+UNLIMITED = Effort()
 
 
 class NotApplicable(Exception):  # noqa: N818 — not a failure: the caller skips the policy and notes why
@@ -32,7 +58,9 @@ class Problem:
 
     forecast: float64[L, E] expected assignments ≥ 0 · windows: int64[W, L, E] assignments of the sample windows that
     the forecast was made from · groups: expert groups of the router (1 = none) · current: the plan in force ·
-    seed: of every random choice. Raises `UsageError` when the slots cannot hold the experts or a load is negative.
+    seed: of every random choice · rebatched: int64[W', L, E] windows of the fit side's requests queued in topic order,
+    may be empty · window_steps: mean steps in a window · slot_cost: seconds of a slot, None = balance tokens ·
+    effort, progress: for searches. Raises `UsageError` when the slots cannot hold the experts or a load is negative.
     """
 
     forecast: FloatArray
@@ -41,12 +69,20 @@ class Problem:
     groups: int = 1
     current: Plan | None = None
     seed: int = 0
+    rebatched: IntArray | None = None
+    window_steps: float = 1.0
+    slot_cost: SlotCost | None = None
+    effort: Effort = UNLIMITED
+    progress: Progress = silent
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "forecast", frozen(self.forecast, np.float64))
         object.__setattr__(self, "windows", frozen(self.windows, np.int64))
         require_shape("forecast", self.forecast, (None, None))
         require_shape("windows", self.windows, (None, *self.forecast.shape))
+        if self.rebatched is not None:
+            object.__setattr__(self, "rebatched", frozen(self.rebatched, np.int64))
+            require_shape("rebatched", self.rebatched, (None, *self.forecast.shape))
         if not (np.isfinite(self.forecast).all() and (self.forecast >= 0).all()):
             raise UsageError("a load is negative or not a number", where="forecast")
         if self.groups < 1 or self.experts % self.groups:

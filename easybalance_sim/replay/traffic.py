@@ -13,6 +13,7 @@ from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
+from easybalance_sim.load.rebatch import rebatched_windows
 from easybalance_sim.load.selection import Selection
 from easybalance_sim.load.split import FIT, HELD_OUT, MODES, Split
 from easybalance_sim.load.windows import LoadWindows
@@ -55,6 +56,9 @@ class Traffic(Protocol):
     def fit_windows(self) -> LoadWindows:
         """Counts of the fit side."""
 
+    def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
+        """int64[W, L, E] the fit side's requests queued again in topic order, none where requests are unknown."""
+
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Every plan on one side."""
 
@@ -79,6 +83,22 @@ class TokenTraffic:
     def fit_windows(self) -> LoadWindows:
         """Counts of the fit side; the last window is left out when it was cut short."""
         return count_windows(self._side(FIT).batches(self.trace), self.trace.meta, self.windowing).full_only()
+
+    def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
+        """Windows as long as the recorded ones, see `load.rebatch`."""
+        scan = self.trace.scan()
+        chosen = np.ones(scan.requests, np.bool_) if self.split is None else self.split.side == FIT
+        if self.selection.workloads is not None:
+            chosen = chosen & np.isin(scan.request_workload, self.selection.workloads)
+        return rebatched_windows(
+            lambda: self._side(FIT).batches(self.trace),
+            self.trace.meta,
+            scan,
+            scan.request[chosen],
+            max(1, round(float(recorded.steps.mean()))),
+            int(recorded.steps.sum()),
+            seed,
+        )
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Every token of one side under every plan; a long fit side is sampled by windows."""
@@ -126,6 +146,10 @@ class CountTraffic:
     def fit_windows(self) -> LoadWindows:
         """The fit windows."""
         return windows_of_counts(self.trace).pick(self.fit)
+
+    def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
+        """None: counts do not know requests."""
+        return recorded.tokens[:0]
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Expected outcome of every plan on one side."""

@@ -1,0 +1,47 @@
+"""Whether a search over windows can win anything: variance of rank loads beyond chance."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray
+
+NOISE = 0.03
+"""`excess_std` under which windows are chance draws of one mixture and no placement beats the average's."""
+
+
+def excess_std(tokens: IntArray, expert_of_slot: Int32Array, rank_of_slot: Int32Array) -> float:
+    """Deviation over windows of a rank's relative load beyond the multinomial one, root mean square over layers.
+
+    tokens: int64[W, L, E], W ≥ 2 · expert_of_slot: int32[L, P] of a plan that is balanced on the average.
+    0 when windows are independent draws. Layers and windows without traffic do not count.
+    """
+    found = [_layer_excess(tokens[:, layer], slots, rank_of_slot) for layer, slots in enumerate(expert_of_slot)]
+    return float(np.sqrt(np.mean(found))) if found else 0.0
+
+
+def _layer_excess(tokens: IntArray, slots: Int32Array, rank_of_slot: Int32Array) -> float:
+    total = tokens.sum(axis=1)
+    kept = tokens[total > 0]
+    if len(kept) < 2:
+        return 0.0
+    size, ranks = total[total > 0].astype(np.float64), int(rank_of_slot.max()) + 1
+    share = _rank_share(slots, rank_of_slot, tokens.shape[1], ranks)
+    seen = ((kept @ share) / size[:, None] * ranks).var(axis=0, ddof=1)
+    mix = (kept / size[:, None]).mean(axis=0)
+    chance = (mix @ share**2 - (mix @ share) ** 2) * (1 / size).mean() * ranks**2
+    return max(0.0, float((seen - chance).mean()))
+
+
+def _rank_share(slots: Int32Array, rank_of_slot: Int32Array, experts: int, ranks: int) -> FloatArray:
+    share = np.zeros((experts, ranks))
+    np.add.at(share, (slots, rank_of_slot), 1.0)
+    shares: FloatArray = share / share.sum(axis=1, keepdims=True)
+    return shares
+
+
+def spread(windows: AnyArray, most: int) -> AnyArray:
+    """At most `most` of the windows [W, …], evenly spread over time."""
+    if len(windows) <= most:
+        return windows
+    return windows[np.linspace(0, len(windows) - 1, most).round().astype(np.int64)]

@@ -1,0 +1,131 @@
+"""Re-batching: the fit side's own requests, run once more in topic order.
+
+Recorded windows mix topics as the day mixed them. Traffic that comes next may be more concentrated, so the same
+requests are queued again with similar ones as neighbours; a plan that stays balanced on those windows too holds up on
+traffic that it has not seen. No labels are needed: requests are grouped by the experts they use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.vq import kmeans2
+
+from easybalance_sim import kernels
+from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, frozen, sealed, stream
+from easybalance_sim.trace.batching import schedule
+from easybalance_sim.trace.scan import TraceScan
+from easybalance_sim.trace.schema import TokenBatch, TraceMeta
+
+CLUSTERS = 6
+COMPONENTS = 12
+MOST_REQUESTS = 2048
+MOST_FEATURES = 4096
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rebatch:
+    """Where each request runs when it is queued again. request: int64[Q] sorted ids · shift: int64[Q] added to its
+    recorded steps · steps: the steps in which the batch is full."""
+
+    request: IntArray
+    shift: IntArray
+    steps: int
+
+    def new_steps(self, request: IntArray, step: Int32Array) -> IntArray:
+        """int64[T] steps of tokens in the new order, -1 for requests that do not take part."""
+        place = np.minimum(np.searchsorted(self.request, request), len(self.request) - 1)
+        moved = step + self.shift[place]
+        inside = (self.request[place] == request) & (moved < self.steps)
+        return np.where(inside, moved, -1)
+
+
+def topic_order(usage: FloatArray, seed: int) -> IntArray:
+    """int64[Q] an order of requests in which similar ones are neighbours.
+
+    usage: float64[Q, D] how often each request used each expert (of a sample of layers). k-means (k = 6) on the 12
+    leading components of the square roots of the shares; clusters follow one another along the first component.
+    """
+    share = usage / np.maximum(usage.sum(axis=1, keepdims=True), 1)
+    roots = np.sqrt(share)
+    centred = roots - roots.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred @ centred.T)
+    leading = np.argsort(values)[::-1][: min(COMPONENTS, len(usage))]
+    points = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0))
+    points *= np.where(points[np.abs(points).argmax(axis=0), np.arange(points.shape[1])] < 0, -1.0, 1.0)
+    rng = stream(seed, "topics")
+    centres, cluster = kmeans2(points, min(CLUSTERS, len(usage)), minit="++", seed=rng, missing="warn")
+    place = np.argsort(np.argsort(centres[:, 0]))
+    order: IntArray = np.argsort(place[cluster] + rng.random(len(usage)) * 0.5, kind="stable")
+    return order
+
+
+def feature_layers(layers: int, experts: int) -> IntArray:
+    """Rows of the layers that describe a request: evenly spread, few enough that L·E stays small."""
+    count = max(1, min(layers, MOST_FEATURES // experts))
+    return np.unique(np.linspace(0, layers - 1, count).round().astype(np.int64))
+
+
+def sampled_requests(requests: IntArray, seed: int) -> IntArray:
+    """At most `MOST_REQUESTS` of the sorted request ids, still sorted."""
+    if len(requests) <= MOST_REQUESTS:
+        return requests
+    return np.sort(stream(seed, "rebatched requests").permutation(requests)[:MOST_REQUESTS])
+
+
+def queue_again(order: IntArray, request: IntArray, first_step: IntArray, last_step: IntArray, at_once: int) -> Rebatch:
+    """Run the requests again in `order`, `at_once` at a time.
+
+    request: int64[Q] sorted ids · first_step, last_step: int64[Q] recorded life of each; a request keeps its pace, so
+    its prefill stays a burst. Steps after the queue has run out are not full and are left out.
+    """
+    length = last_step - first_step + 1
+    plan = schedule(length[order], max(1, min(at_once, len(order))))
+    start = np.empty(len(order), np.int64)
+    start[order] = plan.start
+    return Rebatch(request=request, shift=start - first_step, steps=plan.full_until)
+
+
+def rebatched_windows(
+    batches: Callable[[], Iterable[TokenBatch]],
+    meta: TraceMeta,
+    scan: TraceScan,
+    requests: IntArray,
+    steps_per_window: int,
+    fit_steps: int,
+    seed: int,
+) -> IntArray:
+    """int64[W, L, E] windows of the requests queued again in topic order; two passes over `batches()`.
+
+    requests: int64[Q] sorted ids of the fit side, of which at most `MOST_REQUESTS` are used · fit_steps: steps that
+    they ran in, which gives how many run at once. Empty with fewer than two requests or no full window.
+    """
+    life = np.searchsorted(scan.request, requests)
+    first, last = scan.request_first[life].astype(np.int64), scan.request_last[life].astype(np.int64)
+    at_once = round(float((last - first + 1).sum()) / max(fit_steps, 1))
+    chosen = sampled_requests(requests, seed)
+    if len(chosen) < 2:
+        return np.zeros((0, len(meta.layers), meta.experts), np.int64)
+    mine = np.isin(requests, chosen)
+    order = topic_order(_usage(batches(), meta, chosen), seed)
+    again = queue_again(order, chosen, first[mine], last[mine], at_once)
+    out = np.zeros((again.steps // steps_per_window, len(meta.layers), meta.experts), np.int64)
+    for batch in batches():
+        step = again.new_steps(batch.request, batch.step)
+        window = np.where(step >= 0, step // steps_per_window, -1)
+        window[window >= len(out)] = -1
+        kernels.load().count_windows(batch.experts, sealed(window.astype(np.int32)), out)
+    return out
+
+
+def _usage(batches: Iterable[TokenBatch], meta: TraceMeta, requests: IntArray) -> FloatArray:
+    """float64[Q, D] tokens of each request per expert, over a sample of layers."""
+    layers = feature_layers(len(meta.layers), meta.experts)
+    usage = np.zeros((len(requests), len(layers), meta.experts), np.int64)
+    for batch in batches:
+        place = np.minimum(np.searchsorted(requests, batch.request), len(requests) - 1)
+        row = np.where(requests[place] == batch.request, place, -1)
+        kernels.load().count_windows(frozen(batch.experts[:, layers]), sealed(row.astype(np.int32)), usage)
+    return usage.reshape(len(requests), -1).astype(np.float64)

@@ -1,0 +1,38 @@
+"""Search for the placement whose busiest rank stays low over many sample windows, not only on their average.
+
+Annealing on sum over windows and ranks of load^8 (see `kernels.reference_search`), every layer on its own, from the
+greedy placement. Windows: the recorded ones and, in equal number, the same requests re-batched in topic order.
+"""
+
+from __future__ import annotations
+
+from easybalance_sim import kernels
+from easybalance_sim.load.headroom import NOISE, excess_std
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.policies._search import FEWEST_WINDOWS, from_start
+
+NAME = "window_search"
+
+
+def place(problem: Problem) -> Plan:
+    """The best placement found; deterministic per seed unless a time budget cuts it short.
+
+    `NotApplicable` with fewer than 8 windows (nothing can be promised) and when windows differ by chance only (the
+    average's placement cannot be beaten).
+    """
+    if len(problem.windows) < FEWEST_WINDOWS:
+        raise NotApplicable(f"{len(problem.windows)} windows, a search needs at least {FEWEST_WINDOWS}")
+    slots = problem.topology.slots_per_rank
+    start = Plan(
+        expert_of_slot=kernels.load().greedy(problem.forecast, slots),
+        slots_per_rank=slots,
+        experts=problem.experts,
+        policy=NAME,
+    )
+    beyond = excess_std(problem.windows, start.expert_of_slot, start.rank_of_slot)
+    if beyond < NOISE:
+        raise NotApplicable(
+            f"batch noise only: rank loads vary by {beyond:.3f} beyond chance, {NOISE} is worth a search"
+        )
+    return from_start(problem, start)
