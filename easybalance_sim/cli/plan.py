@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import options, report_table
+from easybalance_sim.cli import options, plan_options, report_table
 from easybalance_sim.cli.console import Console, Format, emit
 
 
@@ -19,44 +17,29 @@ def plan(
     ranks_per_node: options.RanksPerNode = None,
     slots_per_rank: options.SlotsPerRank = None,
     model: options.Model = "",
-    policy: Annotated[
-        list[str] | None, typer.Option("--policy", metavar="NAME", help="Only this policy; may be repeated [all].")
-    ] = None,
-    window_steps: Annotated[int, typer.Option("--window-steps", min=1, help="Steps per window.")] = 16,
+    policy: plan_options.Policies = None,
+    window_steps: plan_options.WindowSteps = 16,
     window_seconds: options.WindowSeconds = 0.0,
-    split: Annotated[str, typer.Option("--split", metavar="BY", help="time, request or workload.")] = "time",
-    held_out: Annotated[float, typer.Option("--held-out", help="Share that the planner does not see.")] = 0.5,
-    forecast: Annotated[
-        str, typer.Option("--forecast", metavar="HOW", help="mean, last, ema-fast or ema-slow.")
-    ] = "mean",
-    half_life: Annotated[float, typer.Option("--half-life", min=0.0, help="Of an ema, in windows [4 or 64].")] = 0.0,
-    objective: Annotated[
-        str, typer.Option("--objective", metavar="WHAT", help="What a search balances: auto, tokens or seconds.")
-    ] = "auto",
-    budget_s: Annotated[float, typer.Option("--budget-s", min=0.0, help="Seconds a search may take [no limit].")] = 0.0,
-    max_moves: Annotated[
-        int | None, typer.Option("--max-moves", min=0, help="Experts that may be fetched, with --current.")
-    ] = None,
-    max_migration_bytes: Annotated[
-        int | None,
-        typer.Option("--max-migration-bytes", min=0, help="Weight bytes that may be fetched, with --current."),
-    ] = None,
-    dispatch: Annotated[
-        str, typer.Option("--dispatch", metavar="RULE", help="How the engine picks a replica (see the README).")
-    ] = "even",
+    split: plan_options.Split = "time",
+    held_out: plan_options.HeldOut = 0.5,
+    forecast: plan_options.Forecast = "mean",
+    half_life: plan_options.HalfLife = 0.0,
+    objective: plan_options.Objective = "auto",
+    budget_s: plan_options.BudgetS = 0.0,
+    max_moves: plan_options.MaxMoves = None,
+    max_migration_bytes: plan_options.MaxMigrationBytes = None,
+    dispatch: plan_options.Dispatch = "even",
     profile: options.Profile = "",
     all_to_all: options.AllToAll = "auto",
     step_tokens: options.StepTokens = 0,
     criteria: options.Criteria = None,
-    current: Annotated[
-        Path | None, typer.Option("--current", metavar="PLAN", help="The plan in force: baseline and candidate.")
-    ] = None,
+    current: plan_options.Current = None,
     workload: options.Workloads = None,
     phase: options.Phase = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Write the plan whatever the verdict (it is inside).")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="PLAN", help="The plan file.")] = None,
+    force: plan_options.Force = False,
+    output: plan_options.Output = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Turn a routing trace into a placement that is proven on traffic the planner did not see, or say no.

@@ -1,0 +1,35 @@
+"""Options that only `plan` has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Policies = Annotated[
+    list[str] | None, typer.Option("--policy", metavar="NAME", help="Only this policy; may be repeated [all].")
+]
+WindowSteps = Annotated[int, typer.Option("--window-steps", min=1, help="Steps per window.")]
+Split = Annotated[str, typer.Option("--split", metavar="BY", help="time, request or workload.")]
+HeldOut = Annotated[float, typer.Option("--held-out", help="Share that the planner does not see.")]
+Forecast = Annotated[str, typer.Option("--forecast", metavar="HOW", help="mean, last, ema-fast or ema-slow.")]
+HalfLife = Annotated[float, typer.Option("--half-life", min=0.0, help="Of an ema, in windows [4 or 64].")]
+Objective = Annotated[
+    str, typer.Option("--objective", metavar="WHAT", help="What a search balances: auto, tokens or seconds.")
+]
+BudgetS = Annotated[float, typer.Option("--budget-s", min=0.0, help="Seconds a search may take [no limit].")]
+MaxMoves = Annotated[
+    int | None, typer.Option("--max-moves", min=0, help="Experts that may be fetched, with --current.")
+]
+MaxMigrationBytes = Annotated[
+    int | None, typer.Option("--max-migration-bytes", min=0, help="Weight bytes that may be fetched, with --current.")
+]
+Dispatch = Annotated[
+    str, typer.Option("--dispatch", metavar="RULE", help="How the engine picks a replica (see the README).")
+]
+Current = Annotated[
+    Path | None, typer.Option("--current", metavar="PLAN", help="The plan in force: baseline and candidate.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Write the plan whatever the verdict (it is inside).")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="PLAN", help="The plan file.")]
