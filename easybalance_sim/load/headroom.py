@@ -14,23 +14,25 @@ def excess_std(tokens: IntArray, expert_of_slot: Int32Array, rank_of_slot: Int32
     """Deviation over windows of a rank's relative load beyond the multinomial one, root mean square over layers.
 
     tokens: int64[W, L, E], W ≥ 2 · expert_of_slot: int32[L, P] of a plan that is balanced on the average.
-    0 when windows are independent draws. Layers and windows without traffic do not count.
+    About 0 when windows are independent draws. Layers and windows without traffic do not count.
     """
-    found = [_layer_excess(tokens[:, layer], slots, rank_of_slot) for layer, slots in enumerate(expert_of_slot)]
-    return float(np.sqrt(np.mean(found))) if found else 0.0
+    layers = [_layer_excess(tokens[:, layer], slots, rank_of_slot) for layer, slots in enumerate(expert_of_slot)]
+    found = [excess for excess in layers if excess is not None]
+    # Clipped after the mean: chance errs to both sides, layer by layer.
+    return float(np.sqrt(max(0.0, float(np.mean(found))))) if found else 0.0
 
 
-def _layer_excess(tokens: IntArray, slots: Int32Array, rank_of_slot: Int32Array) -> float:
+def _layer_excess(tokens: IntArray, slots: Int32Array, rank_of_slot: Int32Array) -> float | None:
     total = tokens.sum(axis=1)
     kept = tokens[total > 0]
     if len(kept) < 2:
-        return 0.0
+        return None
     size, ranks = total[total > 0].astype(np.float64), int(rank_of_slot.max()) + 1
     share = _rank_share(slots, rank_of_slot, tokens.shape[1], ranks)
     seen = ((kept @ share) / size[:, None] * ranks).var(axis=0, ddof=1)
     mix = (kept / size[:, None]).mean(axis=0)
     chance = (mix @ share**2 - (mix @ share) ** 2) * (1 / size).mean() * ranks**2
-    return max(0.0, float((seen - chance).mean()))
+    return float((seen - chance).mean())
 
 
 def _rank_share(slots: Int32Array, rank_of_slot: Int32Array, experts: int, ranks: int) -> FloatArray:

@@ -7,6 +7,7 @@ traffic that it has not seen. No labels are needed: requests are grouped by the 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -56,10 +57,21 @@ def topic_order(usage: FloatArray, seed: int) -> IntArray:
     points = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0))
     points *= np.where(points[np.abs(points).argmax(axis=0), np.arange(points.shape[1])] < 0, -1.0, 1.0)
     rng = stream(seed, "topics")
-    centres, cluster = kmeans2(points, min(CLUSTERS, len(usage)), minit="++", seed=rng, missing="warn")
-    place = np.argsort(np.argsort(centres[:, 0]))
-    order: IntArray = np.argsort(place[cluster] + rng.random(len(usage)) * 0.5, kind="stable")
+    order: IntArray = np.argsort(_clusters(points, rng) + rng.random(len(usage)) * 0.5, kind="stable")
     return order
+
+
+def _clusters(points: FloatArray, rng: np.random.Generator) -> IntArray:
+    """int64[Q] number of each point's cluster, clusters numbered along the first coordinate."""
+    distinct = len(np.unique(points.round(9), axis=0))
+    if distinct < 2:
+        return np.zeros(len(points), np.int64)
+    with warnings.catch_warnings():
+        # A cluster that loses its last point keeps its old centre; that is harmless here.
+        warnings.filterwarnings("ignore", message="One of the clusters is empty")
+        centres, cluster = kmeans2(points, min(CLUSTERS, distinct), minit="++", seed=rng, missing="warn")
+    number: IntArray = np.argsort(np.argsort(centres[:, 0]))[cluster]
+    return number
 
 
 def feature_layers(layers: int, experts: int) -> IntArray:
