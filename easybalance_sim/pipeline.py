@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,18 @@ def _require_sound(request: PlanRequest) -> None:
     require_choice("--objective", request.objective, OBJECTIVES)
     for name in request.policies:
         require_choice("--policy", name, policies.names())
+    _require_moves_to_limit(request)
     if request.output is not None:
         require_place(request.output)
+
+
+def _require_moves_to_limit(request: PlanRequest) -> None:
+    limits = {"--max-moves": request.effort.max_moves, "--max-migration-bytes": request.max_migration_bytes}
+    for flag, limit in limits.items():
+        if limit is not None and request.current is None:
+            raise UsageError(
+                "there are no moves without a plan in force", where=flag, fix="give that plan with --current"
+            )
 
 
 def _problem(
@@ -141,9 +151,18 @@ def _problem(
         rebatched=traffic.rebatched_windows(windows, request.settings.seed) if searching else None,
         window_steps=float(windows.steps.mean()),
         slot_cost=_slot_cost(request, session, windows),
-        effort=request.effort,
+        effort=_effort(request, session),
         progress=session.bench.progress,
     )
+
+
+def _effort(request: PlanRequest, session: Session) -> Effort:
+    """The effort with the moves that both limits allow."""
+    if request.max_migration_bytes is None:
+        return request.effort
+    by_bytes = request.max_migration_bytes // session.shape.expert_bytes
+    given = request.effort.max_moves
+    return replace(request.effort, max_moves=by_bytes if given is None else min(given, by_bytes))
 
 
 def _slot_cost(request: PlanRequest, session: Session, windows: LoadWindows) -> SlotCost | None:
@@ -245,7 +264,7 @@ def _competing(candidates: list[Candidate], request: PlanRequest) -> list[Candid
         fewest = min(asked, key=lambda one: one.moved["moves"])
         raise UsageError(
             f"every plan moves more; the fewest moves are {fewest.moved['moves']} ({fewest.moved['bytes']} bytes)",
-            where="--max-moves",
+            where="--max-moves" if moves is not None else "--max-migration-bytes",
             fix="allow more, or let the plan in force compete",
         )
     return kept

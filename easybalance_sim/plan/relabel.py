@@ -16,9 +16,11 @@ def nearest_to(old: Plan, new: Plan, rank_kind: AnyArray) -> Plan:
 
     rank_kind: int[R] ranks of one kind (same slots, speed and node, say) may swap their experts. Per layer an
     assignment problem over the experts that a rank of `old` and a rank of `new` share; the loads of the ranks are the
-    same up to their names. Plans must agree in layers, experts and ranks.
+    same up to their names. Plans must agree in layers, experts and ranks; ranks with different numbers of slots in
+    `new` are never of one kind.
     """
-    rows = [_renamed(old, new, rank_kind, layer) for layer in range(new.layers)]
+    kind = np.unique(np.stack([rank_kind, new.slots_per_rank]), axis=1, return_inverse=True)[1].reshape(-1)
+    rows = [_renamed(old, new, kind, layer) for layer in range(new.layers)]
     return keep_slots(old, replace(new, expert_of_slot=frozen(np.stack(rows), np.int32)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,15 +28,14 @@ class Samples:
     """What the kernel balances.
 
     tokens: float32[L, E, T] with a mean rank load of 1 in every window, T padded with empty windows · slope, active:
-    cost of a token and of an active slot · per_step: float32[T] scales tokens to one step · windows: T
-    without the padding.
+    cost of a token and of an active slot, such that a balanced rank's eighth power is 1 on the mean over the T ·
+    per_step: float32[T] scales tokens to one step.
     """
 
     tokens: AnyArray
     slope: float
     active: float
     per_step: AnyArray
-    windows: int
 
 
 def from_start(problem: Problem, start: Plan, held: BoolArray | None = None, price: float = 0.0) -> Plan:
@@ -44,26 +44,30 @@ def from_start(problem: Problem, start: Plan, held: BoolArray | None = None, pri
     held: bool[L, R, E] experts that need no move, None = moves are free · price: per move, in units of a window's mean
     objective. Layers are searched in rounds of a few so that progress shows and a budget is kept.
     """
-    ranks = problem.topology.ranks
-    samples = scaled(problem, start)
-    free = np.ones((start.layers, ranks, start.experts), np.bool_) if held is None else held
-    most = -1 if problem.effort.max_moves is None else problem.effort.max_moves
+    samples, speed = scaled(problem, start), problem.topology.speed
+    pace = frozen(speed.mean() / speed, np.float32)
+    free = np.ones((start.layers, start.ranks, start.experts), np.bool_) if held is None else held
     out, lowest = start.expert_of_slot.copy(), np.zeros(start.layers)
-    proposals = _proposals(problem)
-    clock, advance = _Budget(problem.effort.budget_s, start.layers), problem.progress("searching", start.layers)
-    speed = problem.topology.speed
-    for layers, share in _rounds(start.layers, most):
-        count = clock.affordable(proposals)
-        if count == 0:
-            break
-        begin = time.perf_counter()
+    moves = _Moves(problem.effort.max_moves, _need(start, samples, pace))
+
+    def search(layers: slice, count: int) -> None:
         kernels.load().search(
-            frozen(start.expert_of_slot[layers]), start.rank_of_slot, frozen(samples.tokens[layers]),
-            frozen(speed.mean() / speed, np.float32), samples.slope, samples.active, samples.per_step,
-            frozen(free[layers]), price * samples.windows, share, count, problem.seed + layers.start, out[layers],
-            lowest[layers],
+            frozen(start.expert_of_slot[layers]), start.rank_of_slot, frozen(samples.tokens[layers]), pace,
+            samples.slope, samples.active, samples.per_step, frozen(free[layers]), price * samples.tokens.shape[2],
+            moves.share(layers), count, problem.seed + layers.start, out[layers], lowest[layers],
         )  # fmt: skip
-        clock.spent(time.perf_counter() - begin, layers.stop - layers.start, count)
+
+    rounds, advance = moves.rounds(), problem.progress("searching", start.layers)
+    clock = _Budget(problem.effort.budget_s, start.layers)
+    clock.probe(lambda count: search(rounds[0], count), rounds[0].stop - rounds[0].start)
+    for layers in rounds:
+        count = clock.affordable(_proposals(problem))
+        if count > 0:
+            begin = time.perf_counter()
+            search(layers, count)
+            clock.spent(time.perf_counter() - begin, layers.stop - layers.start, count)
+        fetched = ~np.take_along_axis(free[layers][:, start.rank_of_slot], out[layers][:, :, None], axis=2)
+        moves.spent(layers, int(fetched.sum()))
         advance(layers.stop - layers.start)
     return Plan(expert_of_slot=out, slots_per_rank=start.slots_per_rank, experts=start.experts, policy=start.policy)
 
@@ -85,7 +89,9 @@ def scaled(problem: Problem, start: Plan) -> Samples:
     per_step = np.zeros(padded, np.float32)
     per_step[: len(chosen)] = size
     slope, active = _slot_costs(problem, start, tokens, per_step)
-    return Samples(tokens=frozen(tokens), slope=slope, active=active, per_step=frozen(per_step), windows=len(chosen))
+    # The kernel takes its temperature from the mean over all windows, the empty ones included.
+    unit = (padded / len(chosen)) ** (1 / 8)
+    return Samples(tokens=frozen(tokens), slope=slope * unit, active=active * unit, per_step=frozen(per_step))
 
 
 def sample_windows(problem: Problem) -> IntArray:
@@ -108,13 +114,23 @@ def _slot_costs(problem: Problem, start: Plan, tokens: AnyArray, per_step: AnyAr
 
 def _mean_active(start: Plan, tokens: AnyArray, per_step: AnyArray) -> float:
     """Expected active slots of a rank in a step, over layers, ranks and windows."""
-    layer = np.arange(start.layers)[:, None]
     real = per_step > 0
-    per_slot: FloatArray = (
-        tokens[layer, start.expert_of_slot][:, :, real] / start.replicas[layer, start.expert_of_slot][:, :, None]
-    )
-    busy = 1 - np.exp(-per_slot * per_step[real])
+    busy = 1 - np.exp(-_per_slot(start, tokens[:, :, real]) * per_step[real])
     return float(busy.sum(axis=1).mean() / start.ranks)
+
+
+def _need(start: Plan, samples: Samples, pace: AnyArray) -> FloatArray:
+    """float64[L] how much busier the busiest rank is than a balanced one, mean over windows."""
+    load = np.add.reduceat(_per_slot(start, samples.tokens), start.slot_start[:-1], axis=1) * pace[:, None]
+    mean = np.maximum(load.mean(axis=1), 1e-9)
+    need: FloatArray = (load.max(axis=1) / mean)[:, samples.per_step > 0].mean(axis=1) - 1.0
+    return np.maximum(need, 1e-9)
+
+
+def _per_slot(plan: Plan, tokens: AnyArray) -> AnyArray:
+    """float32[L, P, T] tokens of each slot, an even share of its expert's."""
+    layer = np.arange(plan.layers)[:, None]
+    return tokens[layer, plan.expert_of_slot] / plan.replicas[layer, plan.expert_of_slot][:, :, None].astype(np.float32)
 
 
 def _proposals(problem: Problem) -> int:
@@ -123,32 +139,59 @@ def _proposals(problem: Problem) -> int:
     return SMALL_PROPOSALS if problem.experts <= SMALL_EXPERTS else PROPOSALS
 
 
-def _rounds(layers: int, most_moves: int) -> list[tuple[slice, int]]:
-    """Slices of a few layers, and the moves that each of their layers may make."""
-    size = max(2, -(-layers // 16))
-    share = 1 << 30 if most_moves < 0 else most_moves // layers
-    return [(slice(first, min(first + size, layers)), share) for first in range(0, layers, size)]
+class _Moves:
+    """Hands a limit on moves out to layers: in proportion to their need, the neediest first."""
+
+    def __init__(self, most: int | None, need: FloatArray) -> None:
+        self._most, self._need = most, need
+
+    def rounds(self) -> list[slice]:
+        """Slices of layers that are searched together: a few, one by one under a limit."""
+        count = len(self._need)
+        if self._most is not None:
+            return [slice(layer, layer + 1) for layer in np.argsort(-self._need, kind="stable").tolist()]
+        size = max(2, -(-count // 16))
+        return [slice(first, min(first + size, count)) for first in range(0, count, size)]
+
+    def share(self, layers: slice) -> int:
+        """Moves that a layer of this round may make."""
+        if self._most is None:
+            return 1 << 30
+        return int(np.ceil(self._most * self._need[layers].sum() / self._need.sum()))
+
+    def spent(self, layers: slice, moves: int) -> None:
+        """A round is done; what it left over goes to the others."""
+        if self._most is not None:
+            self._most -= moves
+            self._need[layers] = 0.0
 
 
 class _Budget:
-    """Turns a time budget into proposals per layer, from the rate measured so far."""
+    """Turns a time budget into proposals per layer, from the rate of the last round."""
 
     def __init__(self, seconds: float, layers: int) -> None:
         self._left, self._layers, self._rate = seconds, layers, 0.0
         self._limited = seconds > 0
 
+    def probe(self, search: Callable[[int], None], layers: int) -> None:
+        """Measure the rate on `layers` layers; compiling comes before and is not on the clock."""
+        if self._limited:
+            search(1)
+            begin = time.perf_counter()
+            search(PROBE_PROPOSALS)
+            self.spent(time.perf_counter() - begin, layers, PROBE_PROPOSALS)
+            self._layers += layers
+
     def affordable(self, wanted: int) -> int:
-        """Proposals per layer of the next round, 0 when the time is up; the first round probes the rate."""
+        """Proposals per layer of the next round, 0 when the time is up."""
         if not self._limited:
             return wanted
         if self._left <= 0:
             return 0
-        if self._rate == 0:
-            return min(wanted, PROBE_PROPOSALS)
         return min(wanted, max(1, int(self._left / self._layers * self._rate)))
 
     def spent(self, seconds: float, layers: int, proposals: int) -> None:
         """A round of `layers` layers took so long."""
         self._left -= seconds
-        self._layers = max(1, self._layers - layers)
+        self._layers -= layers
         self._rate = layers * proposals / max(seconds, 1e-9)

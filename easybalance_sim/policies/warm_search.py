@@ -18,12 +18,17 @@ moves 13 % of the slots and leaves 1 % imbalance, where a fresh greedy plan move
 def place(problem: Problem) -> Plan:
     """The current plan, improved where it pays for the moves; uses the slots that the current plan uses.
 
-    `NotApplicable` without a plan in force that fits, and with fewer than 8 windows unless the user limits the moves.
+    `NotApplicable` without a plan in force that fits, when that has an expert twice on a rank, and with fewer than 8
+    windows unless the user limits the moves.
     """
     current = keep.place(problem)
-    if len(problem.windows) < FEWEST_WINDOWS and problem.effort.max_moves is None:
-        raise NotApplicable(f"{len(problem.windows)} windows, a search needs at least {FEWEST_WINDOWS}")
-    return keep_slots(current, from_start(problem, current, _held(current), problem.effort.move_price or MOVE_PRICE))
+    held = _held(current)
+    if int(held.sum()) < current.expert_of_slot.size:
+        raise NotApplicable("the plan in force has an expert twice on a rank")
+    fewest = FEWEST_WINDOWS if problem.effort.max_moves is None else 1
+    if len(problem.windows) < fewest:
+        raise NotApplicable(f"{len(problem.windows)} windows, a search needs at least {fewest}")
+    return keep_slots(current, from_start(problem, current, held, problem.effort.move_price or MOVE_PRICE))
 
 
 def _held(plan: Plan) -> BoolArray:
