@@ -38,9 +38,7 @@ def chance_windows(
 
 def problem_of(windows: AnyArray, topology: Topology | None = None, **more: Any) -> Problem:
     """The forecast is the mean of the windows; 8 ranks × 5 slots unless said."""
-    return Problem(
-        forecast=windows.mean(axis=0), windows=windows, topology=topology or uniform(8, 8, 5), **more
-    )
+    return Problem(forecast=windows.mean(axis=0), windows=windows, topology=topology or uniform(8, 8, 5), **more)
 
 
 def rank_loads(plan: Plan, windows: AnyArray) -> FloatArray:

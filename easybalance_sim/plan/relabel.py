@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from easybalance_sim.arrays import AnyArray, Int32Array, frozen
+from easybalance_sim.arrays import AnyArray, Int32Array, IntArray, frozen
 from easybalance_sim.plan.plan import Plan
 
 
@@ -36,11 +36,11 @@ def keep_slots(old: Plan, new: Plan) -> Plan:
 
 
 def _renamed(old: Plan, new: Plan, rank_kind: AnyArray, layer: int) -> Int32Array:
-    had, wants = _resident(old, layer), _resident(new, layer)
+    had, wants = _slots_of(old, layer) > 0, _slots_of(new, layer)
     row = np.array(new.expert_of_slot[layer])
     for kind in np.unique(rank_kind):
         ranks = np.flatnonzero(rank_kind == kind)
-        shared = had[ranks].astype(np.int64) @ wants[ranks].T.astype(np.int64)
+        shared = had[ranks].astype(np.int64) @ wants[ranks].T
         place, source = linear_sum_assignment(shared, maximize=True)
         for target, origin in zip(ranks[place], ranks[source], strict=True):
             row[new.slot_start[target] : new.slot_start[target + 1]] = new.expert_of_slot[
@@ -49,10 +49,10 @@ def _renamed(old: Plan, new: Plan, rank_kind: AnyArray, layer: int) -> Int32Arra
     return row
 
 
-def _resident(plan: Plan, layer: int) -> AnyArray:
-    """bool[R, E]."""
-    found = np.zeros((plan.ranks, plan.experts), np.bool_)
-    found[plan.rank_of_slot, plan.expert_of_slot[layer]] = True
+def _slots_of(plan: Plan, layer: int) -> IntArray:
+    """int64[R, E] slots of each expert on each rank."""
+    found = np.zeros((plan.ranks, plan.experts), np.int64)
+    np.add.at(found, (plan.rank_of_slot, plan.expert_of_slot[layer]), 1)
     return found
 
 

@@ -102,4 +102,4 @@ def test_a_table_gives_its_slope_and_no_active_slots() -> None:
 def test_another_expert_model_has_no_line() -> None:
     given: Any = {name: getattr(cost_of(), name) for name in ("profile", "dispatch", "combine", "slot_start", "speed")}
     with pytest.raises(TypeError, match="no slot cost for object"):
-        slot_cost(LayerCost(**given, expert=object()), 1.0)
+        slot_cost(LayerCost(**{**given, "expert": object()}), 1.0)

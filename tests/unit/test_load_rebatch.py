@@ -76,7 +76,7 @@ def test_a_queue_worked_out_by_hand() -> None:
         np.array([3, 0, 2, 1]), np.array([10, 11, 12, 13]), np.array([5, 7, 0, 2]), np.array([7, 7, 1, 5]), 2
     )
     assert again.steps == 5
-    assert (again.shift + [5, 7, 0, 2]).tolist() == [0, 4, 3, 0]
+    assert (again.shift + np.array([5, 7, 0, 2])).tolist() == [0, 4, 3, 0]
     found = again.new_steps(np.array([13, 10, 99, 12, 9]), np.array([5, 6, 0, 1, 0], np.int32))
     assert found.tolist() == [3, 1, -1, 4, -1]
 
