@@ -7,10 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange
 
-F32 = np.float32
-SWAP_SHARE = np.uint64(3006477107)
-PROPOSALS_PER_COOLING = 64
-ACCEPTED_PER_REBUILD = 4096
+from easybalance_sim.kernels.numba_search import (
+    ACCEPTED_PER_REBUILD,
+    F32,
+    PROPOSALS_PER_COOLING,
+    SWAP_SHARE,
+    _below,
+    _next,
+    _power,
+    _refuses,
+)
 
 
 class _Layer(NamedTuple):
@@ -48,32 +54,6 @@ class _State(NamedTuple):
     touched: Any
     fresh: Any
     stamp: Any
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _next(random):  # type: ignore[no-untyped-def]
-    x = random[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    random[0] = x
-    return (x * np.uint64(2685821657736338717)) >> np.uint64(32)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _below(random, bound):  # type: ignore[no-untyped-def]
-    return np.int64((_next(random) * np.uint64(bound)) >> np.uint64(32))
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def _power(row, x, kx, y, ky):  # type: ignore[no-untyped-def]
-    total = F32(0)
-    for t in range(row.shape[0]):
-        v = row[t] + kx * x[t] + ky * y[t]
-        v *= v
-        v *= v
-        total += v * v
-    return np.float64(total)
 
 
 @njit(cache=True, nogil=True)
@@ -125,7 +105,7 @@ def _split(ids, own, t, home, misses, weight, reached):  # type: ignore[no-untyp
         for n in range(len(weight)):
             if n == s or (reached >> n) & 1:
                 continue
-            product = F32(1)
+            product = 1.0
             for k in range(ids.shape[1]):
                 if home[ids[t, k]] == 0:
                     product *= misses[ids[t, k], s, n]
@@ -263,7 +243,7 @@ def _try(layer, state, p, q, f, price, temperature, random, mark):  # type: igno
         found, change = _traffic_change(layer, state, e, f, mark)
         traffic += change
     delta += price * traffic
-    if delta > 0 and np.float64(_next(random)) * 2.3283064365386963e-10 >= np.exp(-delta / temperature):
+    if _refuses(random, delta, temperature):
         if crosses:
             _shift_copies(state, f, e, here, there)
             state.misses[e], state.misses[f] = state.old_misses[0], state.old_misses[1]
@@ -346,7 +326,10 @@ def _room(start, ranks, experts, nodes, windows, sampled):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def search_traffic(start, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, price, proposals, hot, cold, seed, out, objective, traffic):  # type: ignore[no-untyped-def] # noqa: E501
+def search_traffic(  # type: ignore[no-untyped-def]
+    start, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, price, proposals, hot, cold, seed,
+    out, objective, traffic,
+):  # fmt: skip
     layers, experts, windows = tokens.shape
     for at in prange(layers):
         random = np.array([np.uint64(np.int64(seed + at) * 2654435769 + 88172645463325252)])

@@ -5,9 +5,11 @@ from easybalance_sim.kernels.reference_counts import check_ids, count_windows, l
 from easybalance_sim.kernels.reference_dispatch import dispatch
 from easybalance_sim.kernels.reference_greedy import greedy, greedy_hierarchical, replicate
 from easybalance_sim.kernels.reference_search import search
+from easybalance_sim.kernels.reference_traffic import copies_per_token, search_traffic
 
 __all__ = [
     "check_ids",
+    "copies_per_token",
     "count_windows",
     "dispatch",
     "expert_seconds",
@@ -16,4 +18,5 @@ __all__ = [
     "local_rows",
     "replicate",
     "search",
+    "search_traffic",
 ]

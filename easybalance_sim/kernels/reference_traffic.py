@@ -1,7 +1,7 @@
 """The placement search with a price on copies between nodes, as naive loops: the specification of `numba_traffic`.
 
-A token's source node serves itself where it holds a replica (the rule of SGLang's static dispatch); where it holds none,
-every replica elsewhere is as likely. So with c replicas of an expert, c[n] of them on node n:
+A token's source node serves itself where it holds a replica (the rule of SGLang's static dispatch); where it holds
+none, every replica elsewhere is as likely. So with c replicas of an expert, c[n] of them on node n:
 one replica on node n carries share[n] / c[n] + (share of the sources without a replica) / c of the expert's tokens, and
 a token of a source s without a replica goes to node n with probability c[n] / c. What a token costs between nodes:
 
@@ -38,7 +38,7 @@ def copies_per_token(
     """float64[L, C] copies that leave a node per token, for C ways to put the ranks of each layer on nodes.
 
     has: bool[L, R, E] experts of each rank · node: int64[L, C, R] · message: float64[L, E, N] · ids [L, T, K] experts
-    of the sampled tokens · source: int16[T] their nodes, -1 = as likely as `weight` says · weight: float64[N], sums to 1.
+    of the sampled tokens · source: int16[T] their nodes, -1 = as likely as `weight` says · weight: float64[N], sum 1.
     """
     out = np.zeros(node.shape[:2])
     for layer, way in np.ndindex(*out.shape):

@@ -19,6 +19,7 @@ from easybalance_sim.arrays import FloatArray, IntArray, frozen, require_shape
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.slots import SlotCost
 from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.load.sampling import TokenSample
 from easybalance_sim.plan.plan import Plan
 
 ENTRY_POINTS = "easybalance_sim.policies"
@@ -60,6 +61,8 @@ class Problem:
     the forecast was made from · groups: expert groups of the router (1 = none) · current: the plan in force ·
     seed: of every random choice · rebatched: int64[W', L, E] windows of the fit side's requests queued in topic order,
     may be empty · window_steps: mean steps in a window · slot_cost: seconds of a slot, None = balance tokens ·
+    sample: tokens of the fit side, for what leaves a node · per_assignment: a token pays for every assignment that
+    leaves its node (low latency) instead of for every distinct node that it goes to (normal mode) ·
     effort, progress: for searches. Raises `UsageError` when the slots cannot hold the experts or a load is negative.
     """
 
@@ -72,6 +75,8 @@ class Problem:
     rebatched: IntArray | None = None
     window_steps: float = 1.0
     slot_cost: SlotCost | None = None
+    sample: TokenSample | None = None
+    per_assignment: bool = False
     effort: Effort = UNLIMITED
     progress: Progress = silent
 
@@ -83,6 +88,8 @@ class Problem:
         if self.rebatched is not None:
             object.__setattr__(self, "rebatched", frozen(self.rebatched, np.int64))
             require_shape("rebatched", self.rebatched, (None, *self.forecast.shape))
+        if self.sample is not None:
+            require_shape("sample", self.sample.experts, (None, self.layers, None))
         if not (np.isfinite(self.forecast).all() and (self.forecast >= 0).all()):
             raise UsageError("a load is negative or not a number", where="forecast")
         if self.groups < 1 or self.experts % self.groups:

@@ -59,7 +59,7 @@ def test_the_walks_are_the_same(case: tuple[int, int, int, int], price: float, k
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_copies_of_every_way_to_place_ranks(case: tuple[int, int, int, int]) -> None:
     given = problem(5, *case)
-    ranks, nodes, slots, experts = case
+    ranks, nodes, _, experts = case
     rng = np.random.default_rng(1)
     has = np.zeros((2, ranks, experts), np.bool_)
     for layer in range(2):

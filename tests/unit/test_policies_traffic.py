@@ -1,0 +1,170 @@
+"""Placements that send little between nodes: what they count, when they refuse, what they keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from easybalance_sim import policies
+from easybalance_sim.cluster.topology import Topology, uniform
+from easybalance_sim.load.sampling import TokenSample
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.policies import Effort, NotApplicable, eplb, traffic_search
+from easybalance_sim.policies._node_relabel import relabelled
+from easybalance_sim.policies._traffic import copies_per_token, flow_of, slot_share, tail
+from tests.traffic_problems import EXPERTS, LAYERS, TOP_K, grouped_problem
+
+QUICK = Effort(proposals=4000)
+
+
+def two_node_plan(ranks: list[list[int]], experts: int) -> Plan:
+    return Plan(
+        expert_of_slot=np.array([[expert for held in ranks for expert in held]], np.int32),
+        slots_per_rank=np.array([len(held) for held in ranks]),
+        experts=experts,
+        policy="test",
+    )
+
+
+def one_layer(
+    tokens: list[list[int]], source: list[int], experts: int, per_assignment: bool = False
+) -> policies.Problem:
+    ids = np.array(tokens, np.uint8)[:, None]
+    counts = np.bincount(ids.ravel(), minlength=experts)[None]
+    sample = TokenSample(experts=ids, source_node=np.array(source, np.int16))
+    return policies.Problem(
+        forecast=counts.astype(float), windows=counts[None], topology=uniform(2, 1, 3), sample=sample,
+        per_assignment=per_assignment,
+    )  # fmt: skip
+
+
+def test_copies_by_hand() -> None:
+    plan = two_node_plan([[0, 1, 2], [0, 3, 2]], 4)
+    problem = one_layer([[0, 1], [0, 3], [1, 3], [0, 2]], [0, 0, 1, 1], 4)
+    flow = flow_of(problem)
+    assert copies_per_token(plan, flow, problem.topology.node_of_rank) == pytest.approx(2 / 4)
+    nowhere = one_layer([[0, 1], [0, 3], [1, 3], [0, 2]], [-1] * 4, 4)
+    assert copies_per_token(plan, flow_of(nowhere), problem.topology.node_of_rank) == pytest.approx((0.5 + 0.5 + 1) / 4)
+
+
+def test_messages_count_every_assignment_that_leaves() -> None:
+    plan = two_node_plan([[0, 1, 2], [0, 3, 2]], 4)
+    problem = one_layer([[0, 1], [0, 3], [1, 3], [0, 2]], [-1] * 4, 4, per_assignment=True)
+    # Experts 1 and 3 are chosen 4 of 8 times and half of the sources lack them: a quarter of two assignments.
+    assert copies_per_token(plan, flow_of(problem), problem.topology.node_of_rank) == pytest.approx(0.5)
+
+
+def test_a_node_with_a_replica_serves_itself() -> None:
+    plan = two_node_plan([[0, 1, 2], [0, 3, 2]], 4)
+    problem = one_layer([[0, 1], [0, 3], [1, 3], [0, 2]], [-1] * 4, 4)
+    assert slot_share(plan, flow_of(problem), problem.topology.node_of_rank).tolist() == [[0.5, 1, 0.5, 0.5, 1, 0.5]]
+
+
+def test_every_token_is_served_once() -> None:
+    problem = grouped_problem()
+    plan = eplb.place(problem)
+    share = slot_share(plan, flow_of(problem), problem.topology.node_of_rank)
+    for layer in range(LAYERS):
+        served = np.bincount(plan.expert_of_slot[layer], weights=share[layer], minlength=EXPERTS)
+        np.testing.assert_allclose(served, 1)
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_relabelling_never_costs_and_keeps_what_ranks_hold(nodes: int) -> None:
+    problem = grouped_problem(nodes=nodes)
+    flow, node, plan = flow_of(problem), problem.topology.node_of_rank, eplb.place(problem)
+    better = relabelled(plan, flow, problem.topology)
+    for before, after in zip(plan.expert_of_slot, better.expert_of_slot, strict=True):
+        sides = [sorted(map(tuple, side.reshape(plan.ranks, -1).tolist())) for side in (before, after)]
+        assert sides[0] == sides[1]
+    assert copies_per_token(better, flow, node) < copies_per_token(plan, flow, node)
+
+
+def test_descent_comes_close_to_trying_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = grouped_problem(nodes=3)
+    flow, node, plan = flow_of(problem), problem.topology.node_of_rank, eplb.place(problem)
+    exact = copies_per_token(relabelled(plan, flow, problem.topology), flow, node)
+    monkeypatch.setattr("easybalance_sim.policies._node_relabel.MOST_WAYS", 2)
+    descended = copies_per_token(relabelled(plan, flow, problem.topology), flow, node)
+    assert exact - 1e-9 <= descended < copies_per_token(plan, flow, node)
+
+
+def test_uneven_ranks_are_not_relabelled_but_searched() -> None:
+    topology = Topology(node_of_rank=[0, 0, 1, 1], slots_per_rank=[5, 6, 6, 5], speed=np.ones(4))  # type: ignore[arg-type]
+    problem = grouped_problem(topology=topology, effort=QUICK)
+    with pytest.raises(NotApplicable, match="differ in slots or speed"):
+        policies.make("eplb_relabelled", problem)
+    plan = policies.make("traffic_search", problem)
+    assert plan.slots_per_rank.tolist() == [5, 6, 6, 5]
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("per_assignment", [False, True])
+def test_search_beats_relabelling_at_no_longer_tail(nodes: int, per_assignment: bool) -> None:
+    problem = grouped_problem(nodes=nodes, per_assignment=per_assignment, effort=QUICK)
+    flow, node = flow_of(problem), problem.topology.node_of_rank
+    base, named = eplb.place(problem), policies.make("eplb_relabelled", problem)
+    plan = policies.make("traffic_search", problem)
+    assert plan.policy == "traffic_search"
+    assert named.policy == "eplb_relabelled"
+    copies = [copies_per_token(each, flow, node) for each in (plan, named, base)]
+    assert copies[0] <= copies[1] <= copies[2]
+    assert per_assignment or copies[0] < copies[1]
+    tails = [tail(each, problem.windows, flow, problem.topology) for each in (plan, base)]
+    assert tails[0] <= tails[1]
+    held = plan.expert_of_slot.reshape(LAYERS, plan.ranks, -1)
+    assert (np.diff(np.sort(held, axis=2), axis=2) > 0).all()
+
+
+def test_a_higher_price_sends_less() -> None:
+    front = traffic_search.pareto(grouped_problem(effort=QUICK), [0.0, 1.0, 30.0])
+    assert [option.price for option in front] == [0.0, 1.0, 30.0]
+    assert front[0].crossings > front[1].crossings >= front[2].crossings
+    assert front[0].tail_imbalance < front[2].tail_imbalance
+
+
+def test_same_seed_same_plan() -> None:
+    plans = [traffic_search.place(grouped_problem(effort=QUICK, seed=seed)).expert_of_slot for seed in (3, 3, 4)]
+    assert (plans[0] == plans[1]).all()
+    assert (plans[0] != plans[2]).any()
+
+
+def test_a_budget_shortens_the_search() -> None:
+    problem = grouped_problem(effort=Effort(budget_s=0.01))
+    assert traffic_search.pareto(problem, [1.0])[0].plan.layers == LAYERS
+
+
+def test_sources_that_are_known_pull_their_experts() -> None:
+    problem = grouped_problem()
+    assert problem.sample is not None
+    group = np.bincount(problem.sample.experts[:, 0, 0] % 2, minlength=2)
+    assert group.min() > 0
+    source = (problem.sample.experts[:, 0, 0] % 2).astype(np.int16)
+    known = replace(problem, sample=replace(problem.sample, source_node=source), effort=QUICK)
+    share = flow_of(known).share[0]
+    assert (share[0::2, 0] > 0.7).all()
+    assert (share[1::2, 1] > 0.7).all()
+    plan = traffic_search.pareto(known, [30.0])[0]
+    assert plan.crossings < traffic_search.pareto(replace(problem, effort=QUICK), [30.0])[0].crossings
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"topology": uniform(4, 4, 5)}, "one node"),
+        ({"sample": None}, "no tokens"),
+        ({"windows": np.zeros((3, LAYERS, EXPERTS))}, "3 windows"),
+    ],
+)
+def test_refusals(change: dict[str, object], why: str) -> None:
+    problem = replace(grouped_problem(effort=QUICK), **change)  # type: ignore[arg-type]
+    with pytest.raises(NotApplicable, match=why):
+        policies.make("traffic_search", problem)
+
+
+def test_a_sample_must_have_the_layers_of_the_problem() -> None:
+    sample = TokenSample(experts=np.zeros((2, LAYERS + 1, TOP_K), np.uint8), source_node=np.zeros(2, np.int16))
+    with pytest.raises(Exception, match=r"shape 2×3×3"):
+        grouped_problem(sample=sample)
