@@ -15,6 +15,7 @@ from easybalance_sim.kernels.numba_search import (
     _below,
     _next,
     _power,
+    _power_moved,
     _refuses,
 )
 
@@ -128,7 +129,7 @@ def _rebuild(layer, state):  # type: ignore[no-untyped-def]
         r, e = layer.rank_of_slot[p], state.slots[p]
         state.load[r] += layer.tokens[e] * (state.gain[e, layer.node[r]] * layer.pace[r])
     for r in range(len(state.phi)):
-        state.phi[r] = _power(state.load[r], state.load[r], F32(0), state.load[r], F32(0))
+        state.phi[r] = _power(state.load, r)
     total = 0.0
     for t in range(len(state.value)):
         state.value[t] = _token(layer.ids, layer.source, t, state.home, state.misses, layer.weight)
@@ -168,8 +169,8 @@ def _load_change(layer, state, e, f, a, b):  # type: ignore[no-untyped-def]
             kf += state.new_gain[1, n]
         state.change[0, r], state.change[1, r] = ke * layer.pace[r], kf * layer.pace[r]
         if ke != 0 or kf != 0:
-            state.new_phi[r] = _power(
-                state.load[r], layer.tokens[e], state.change[0, r], layer.tokens[f], state.change[1, r]
+            state.new_phi[r] = _power_moved(
+                state.load, r, layer.tokens, e, state.change[0, r], layer.tokens, f, state.change[1, r]
             )
             delta += state.new_phi[r] - state.phi[r]
         else:
