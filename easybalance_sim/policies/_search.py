@@ -21,6 +21,8 @@ SMALL_EXPERTS, SMALL_PROPOSALS, PROPOSALS = 64, 600_000, 1_000_000
 PROBE_PROPOSALS = 20_000
 LANES = 16
 """Windows are padded to whole vector registers."""
+LEAST_PER_STEP = 1e-6
+"""Tokens of a rank in a step of a window without traffic: it counts as a window still."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,7 +89,7 @@ def scaled(problem: Problem, start: Plan) -> Samples:
     tokens[:, :, : len(chosen)] = relative.transpose(1, 2, 0)
     size = total[:, :, 0].mean(axis=1) / problem.topology.ranks / max(problem.window_steps, 1.0)
     per_step = np.zeros(padded, np.float32)
-    per_step[: len(chosen)] = size
+    per_step[: len(chosen)] = np.maximum(size, LEAST_PER_STEP)
     slope, active = _slot_costs(problem, start, tokens, per_step)
     # The kernel takes its temperature from the mean over all windows, the empty ones included.
     unit = (padded / len(chosen)) ** (1 / 8)
@@ -157,7 +159,8 @@ class _Moves:
         """Moves that a layer of this round may make."""
         if self._most is None:
             return 1 << 30
-        return int(np.ceil(self._most * self._need[layers].sum() / self._need.sum()))
+        share = float(self._need[layers].sum() / self._need.sum())
+        return min(self._most, int(np.ceil(self._most * share)))
 
     def spent(self, layers: slice, moves: int) -> None:
         """A round is done; what it left over goes to the others."""

@@ -269,3 +269,13 @@ def test_progress_counts_every_layer(drifted: tuple[AnyArray, Plan]) -> None:
         )
         policies.make(name, problem)
         assert sum(done) == 4
+
+
+@pytest.mark.parametrize("slot_cost", [None, SlotCost(token_s=1e-8, active_s=3e-6)], ids=["tokens", "seconds"])
+def test_windows_without_any_traffic_are_no_trouble(slot_cost: SlotCost | None) -> None:
+    windows = topic_windows(0, 16)
+    windows[3] = 0
+    require_legal(search(windows, slot_cost=slot_cost), uniform(8, 8, 5))
+    current = eplb(windows)
+    silent = problem_of(0 * windows, current=current, slot_cost=slot_cost, effort=QUICK)
+    assert not moving_slots(current, policies.make("warm_search", silent)).any()
