@@ -12,11 +12,12 @@ from easybalance_sim.errors import UsageError
 
 
 def require_place(path: Path) -> None:
-    """Raise `UsageError` when a file could not be put at `path`: for long runs to ask before they begin."""
-    if path.is_dir():
-        raise UsageError("is a folder, not a file", where=str(path), fix="name a file with -o")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", where=str(path), fix="choose another -o")
+    """Raise `UsageError` when a file could not be put at `path`: for long runs to ask before they begin.
+
+    The folder is tried with a temporary file, since permissions alone do not tell of read-only or foreign file systems.
+    """
+    _require_replaceable(path)
+    _temporary_beside(path).unlink()
 
 
 @contextlib.contextmanager
@@ -24,14 +25,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`; on success it is synced and renamed over `path`.
 
     On any exception, the interrupt included, the temporary file is removed and the old file stays as it was.
-    Raises `UsageError` when the folder does not exist or cannot be written.
+    A symbolic link stays one: the file that it leads to is replaced. Raises `UsageError` when the folder does not exist
+    or cannot be written.
     """
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _temporary_beside(path)
     try:
         yield temporary
         _publish(temporary, path)
@@ -46,15 +43,39 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def _require_replaceable(path: Path) -> None:
+    try:
+        if path.is_dir():
+            raise UsageError("is a folder, not a file", where=str(path), fix="name a file with -o")
+        if path.exists() and not path.is_file():
+            raise UsageError("is a device or pipe, not a file", where=str(path), fix="name a file with -o")
+        if not path.parent.is_dir():
+            raise UsageError(f"there is no folder {path.parent}", where=str(path), fix="choose another -o")
+    except OSError as error:
+        raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
+
+
+def _temporary_beside(path: Path) -> Path:
+    """A new empty file in the folder where the contents of `path` are."""
+    target = Path(os.path.realpath(path))
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
+    except OSError as error:
+        raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
+    os.close(handle)
+    return Path(name)
+
+
 def _publish(temporary: Path, path: Path) -> None:
-    require_place(path)
+    _require_replaceable(path)
     with temporary.open("rb") as stream:
         os.fsync(stream.fileno())
     umask = os.umask(0)
     os.umask(umask)
     temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    target = Path(os.path.realpath(path))
+    temporary.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

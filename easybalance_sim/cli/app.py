@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from typing import Annotated
@@ -51,7 +52,8 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command line and exit with its code; a polite kill ends it as an interrupt does, files whole."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(_run())
 
 
@@ -62,6 +64,10 @@ def _run() -> int:
         return _refuse(str(error), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
+    except OSError as error:
+        if error.filename is None:
+            return _internal(error)
+        return _refuse(f"{error.filename}: {error.strerror} — check the path", EbsimError.exit_code)
     except Exception as error:
         # Some typer releases use click, others carry their own copy of it: usage errors are known by what they offer.
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
@@ -69,13 +75,17 @@ def _run() -> int:
                 sys.stderr.write(f"{error.format_message()}\n")
                 return int(error.exit_code)
             return _refuse(str(error.format_message()), int(error.exit_code))
-        if os.environ.get("EBSIM_DEBUG"):
-            traceback.print_exc()
-        return _refuse(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)
+        return _internal(error)
     # Some typer releases turn the interrupt into this code without a word.
     if code == INTERRUPTED:
         sys.stderr.write("ebsim: interrupted; no file was left half-written\n")
     return code
+
+
+def _internal(error: Exception) -> int:
+    if os.environ.get("EBSIM_DEBUG"):
+        traceback.print_exc()
+    return _refuse(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)
 
 
 def _refuse(message: str, code: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim.plan.planfile import read_plan, write_plan
-from tests.ebsim_process import PATIENCE_S, Done, ebsim, ebsim_here, environment, one_line, python
+from tests.ebsim_process import PATIENCE_S, SAMPLE, Done, ebsim, ebsim_here, environment, one_line, python
 from tests.json_reports import require_documented
 from tests.plan_documents import example_document
 from tests.skewed_traces import skewed_counts, skewed_trace
@@ -198,6 +198,32 @@ def test_an_internal_error_is_one_line_and_exit_70(trace: Path, earlier: Path) -
     assert earlier.read_bytes() == old
 
 
+NAME_TOO_LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", NAME_TOO_LONG),
+        ("plan", SAMPLE, "-o", NAME_TOO_LONG),
+        ("plan", SAMPLE, "--model", NAME_TOO_LONG),
+        ("replay", SAMPLE, "--plan", NAME_TOO_LONG),
+        ("trace", "convert", NAME_TOO_LONG, "-o", "out.parquet"),
+    ],
+    ids=["trace", "output", "model", "plan", "recording"],
+)
+def test_a_path_that_cannot_be_is_bad_input(arguments: tuple[str | Path, ...]) -> None:
+    done = ebsim_here(*arguments)
+    assert done.returncode == 2
+    assert "File name too long" in one_line(done)
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work() -> None:
+    done = ebsim_here("plan", SAMPLE, "-o", "/proc/plan.json")
+    assert done.returncode == 2
+    assert one_line(done).startswith("ebsim: error: /proc/plan.json: cannot write here: ")
+
+
 SLOW = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -211,7 +237,8 @@ main()
 """
 
 
-def test_ctrl_c_is_one_line_and_exit_130_and_the_old_file_is_whole(trace: Path, earlier: Path) -> None:
+@pytest.mark.parametrize("polite", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_is_one_line_and_exit_130_and_the_old_file_is_whole(polite: int, trace: Path, earlier: Path) -> None:
     old = earlier.read_bytes()
     command = [sys.executable, "-c", SLOW, "plan", str(trace), *CLUSTER, "-o", str(earlier)]
     with subprocess.Popen(
@@ -222,7 +249,7 @@ def test_ctrl_c_is_one_line_and_exit_130_and_the_old_file_is_whole(trace: Path, 
             if line == "writing\n":
                 break
         assert [found.name for found in earlier.parent.iterdir() if found != earlier] != []
-        process.send_signal(signal.SIGINT)
+        process.send_signal(polite)
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (130, "")
     assert err.strip() == "ebsim: interrupted; no file was left half-written"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim.errors import UsageError
-from easybalance_sim.files import replacing, write_text
+from easybalance_sim.files import replacing, require_place, write_text
 
 WRITES_FOR_EVER = """
 import sys
@@ -79,6 +79,51 @@ def test_folder_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder, not a file"):
         write_text(target, "x")
     assert _leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fifo", "is a device or pipe, not a file"),
+        ("folder", "is a folder, not a file"),
+        ("none/plan.json", "there is no folder"),
+        ("x" * 300, "cannot write here: File name too long"),
+        ("/proc/plan.json", "cannot write here"),
+    ],
+)
+def test_a_place_that_cannot_take_a_file_is_refused_before_the_work(name: str, message: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match=message):
+        require_place(tmp_path / name)
+    assert _leftovers(tmp_path) == []
+
+
+def test_a_place_that_can_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)
+    path.write_text("old", encoding="utf-8")
+    require_place(path)
+    assert [(found, found.read_text(encoding="utf-8")) for found in tmp_path.iterdir()] == [(path, "old")]
+    write_text(path, "new")
+    assert path.read_text(encoding="utf-8") == "new"
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(UsageError, match="is a device or pipe, not a file"):
+        write_text(fifo, "x")
+    assert fifo.is_fifo() and _leftovers(tmp_path) == []
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    link, target = tmp_path / "plan.json", tmp_path / "store" / "v1.json"
+    link.symlink_to(target)
+    for text in ("first", "second"):
+        write_text(link, text)
+        assert link.is_symlink() and target.read_text(encoding="utf-8") == text
+    assert _leftovers(tmp_path) == _leftovers(target.parent) == []
 
 
 def test_permissions_follow_the_old_file_or_the_umask(tmp_path: Path) -> None:
