@@ -36,6 +36,11 @@ OBJECTIVES = ("auto", "tokens", "seconds")
 """What a search balances; auto: seconds where the expert part is calibrated for this model, else tokens."""
 SEARCHES = ("window_search", "warm_search")
 """Policies that look at re-batched windows."""
+TRAFFIC_POLICIES = ("eplb_relabelled", "traffic_search")
+"""Policies that look at a token sample."""
+SLOW_POLICIES = ("traffic_search",)
+"""Policies that take minutes on large models: they compete when named, or when a budget limits them."""
+SAMPLE_TOKENS = 3000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +145,9 @@ def _problem(
     request: PlanRequest, session: Session, traffic: Traffic, windows: LoadWindows, parent: PlanDocument | None
 ) -> Problem:
     current = None if parent is None else _current(parent, session)
-    searching = any(name in SEARCHES for name in request.policies or policies.names())
+    wanted = _wanted(request)
+    searching = any(name in SEARCHES for name in wanted)
+    sampling = session.topology.nodes > 1 and any(name in TRAFFIC_POLICIES for name in wanted)
     return Problem(
         forecast=forecast(windows, request.forecast, request.half_life).tokens,
         windows=windows.tokens,
@@ -151,9 +158,19 @@ def _problem(
         rebatched=traffic.rebatched_windows(windows, request.settings.seed) if searching else None,
         window_steps=float(windows.steps.mean()),
         slot_cost=_slot_cost(request, session, windows),
+        sample=traffic.token_sample(SAMPLE_TOKENS, session.bench) if sampling else None,
+        per_assignment=session.bench.mode == "low_latency",
         effort=_effort(request, session),
         progress=session.bench.progress,
     )
+
+
+def _wanted(request: PlanRequest) -> tuple[str, ...]:
+    """The policies that compete, each once."""
+    if request.policies:
+        return tuple(dict.fromkeys(request.policies))
+    slow = () if request.effort.budget_s else SLOW_POLICIES
+    return tuple(name for name in policies.names() if name not in slow)
 
 
 def _effort(request: PlanRequest, session: Session) -> Effort:
@@ -192,7 +209,7 @@ def _current(parent: PlanDocument, session: Session) -> Plan:
 def _propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
     """The baseline first, then every other plan that a policy makes."""
     plans = [_baseline(problem)]
-    for name in dict.fromkeys(request.policies or policies.names()):
+    for name in _wanted(request):
         if name == plans[0].policy:
             continue
         try:

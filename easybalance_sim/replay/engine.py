@@ -83,7 +83,7 @@ def replay(
     tallies = [Tally(item.plan) for item in subjects]
     workers = len(os.sched_getaffinity(0))
     for batch in batches:
-        placed = _with_sources(batch, len(route.node), recorded_ranks)
+        placed = with_sources(batch, len(route.node), recorded_ranks)
         for chunk in _chunks(placed, max(item.plan.slots for item in subjects)):
             layout = _Steps.of(chunk, windowing, len(route.node))
             for item, tally in zip(subjects, tallies, strict=True):
@@ -141,7 +141,8 @@ def _require_conserved(rank_tokens: Int32Array, assignments: IntArray) -> None:
         raise RuntimeError("assignments were lost or doubled in the replay kernel")
 
 
-def _with_sources(batch: TokenBatch, ranks: int, recorded_ranks: int) -> TokenBatch:
+def with_sources(batch: TokenBatch, ranks: int, recorded_ranks: int) -> TokenBatch:
+    """The batch with a source rank for every token: the recorded one, or request mod R (see `replay`)."""
     if recorded_ranks == ranks and batch.source_rank.min() >= 0 and batch.source_rank.max() < ranks:
         return batch
     source: AnyArray = (batch.request % ranks).astype(np.int16)

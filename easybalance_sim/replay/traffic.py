@@ -14,11 +14,12 @@ from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
 from easybalance_sim.load.rebatch import rebatched_windows
+from easybalance_sim.load.sampling import TokenSample, sample_tokens
 from easybalance_sim.load.selection import Selection
 from easybalance_sim.load.split import FIT, HELD_OUT, MODES, Split
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.replay.engine import links, replay, subject
+from easybalance_sim.replay.engine import links, replay, subject, with_sources
 from easybalance_sim.replay.expected import replay_counts
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.trace.dataset import TokenTrace
@@ -58,6 +59,9 @@ class Traffic(Protocol):
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """int64[W, L, E] the fit side's requests queued again in topic order, none where requests are unknown."""
+
+    def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
+        """A fair sample of the fit side's tokens, None where tokens are unknown."""
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Every plan on one side."""
@@ -99,6 +103,12 @@ class TokenTraffic:
             int(recorded.steps.sum()),
             seed,
         )
+
+    def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
+        """At most `limit` tokens with the nodes that they enter at, as in replay."""
+        ranks = bench.topology.ranks
+        placed = (with_sources(b, ranks, bench.recorded_ranks) for b in self._side(FIT).batches(self.trace))
+        return sample_tokens(placed, limit, bench.seed, bench.topology.node_of_rank)
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Every token of one side under every plan; a long fit side is sampled by windows."""
@@ -150,6 +160,10 @@ class CountTraffic:
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """None: counts do not know requests."""
         return recorded.tokens[:0]
+
+    def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
+        """None: counts do not know tokens."""
+        return None
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Expected outcome of every plan on one side."""
