@@ -1,0 +1,102 @@
+"""Copies between nodes on recorded routing: traffic search, EPLB and relabelled EPLB on held-out requests.
+
+8 ranks × 5 slots on 2 or 4 nodes, 64 requests at once, windows of 16 steps, requests enter at a random node, a node
+with a replica serves itself. Prices are chosen on the fit side alone. Every line is one split of one seed; imbalance is
+the mean over layers of the mean and of the P99 over held-out windows of busiest / mean rank.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from easybalance_sim import policies
+from easybalance_sim.arrays import FloatArray
+from easybalance_sim.cluster.topology import Topology, uniform
+from easybalance_sim.load.sampling import TokenSample
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.policies import Effort, Problem
+from tests.bench.recorded_requests import Recorded, Served, in_topic_order, recorded, serve, splits
+
+SEEDS = [int(seed) for seed in os.environ.get("EBSIM_BENCH_SEEDS", "0,1,2").split(",")]
+WINDOW_STEPS, SAMPLED = 16, 1500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """mean, p99: imbalance · copies: distinct remote nodes per token · messages: remote assignments per token."""
+
+    mean: float
+    p99: float
+    copies: float
+    messages: float
+
+
+def problem_of(given: Recorded, queue: list[int], topology: Topology, seed: int, low_latency: bool) -> Problem:
+    fit = serve(given, np.array(queue), WINDOW_STEPS, topology.nodes, seed)
+    again = serve(given, in_topic_order(given, np.array(queue), seed), WINDOW_STEPS, topology.nodes, seed)
+    rows = np.sort(np.random.default_rng([seed, 3]).choice(len(fit.node), SAMPLED, replace=False))
+    windows = fit.windows.sum(axis=3)
+    return Problem(
+        forecast=windows.mean(axis=0), windows=windows, rebatched=again.windows.sum(axis=3), topology=topology,
+        seed=seed, window_steps=WINDOW_STEPS, per_assignment=low_latency,
+        sample=TokenSample(experts=fit.experts[rows], source_node=np.full(SAMPLED, -1, np.int16)),
+        effort=Effort(proposals=int(os.environ.get("EBSIM_BENCH_PROPOSALS", "0"))),
+    )  # fmt: skip
+
+
+def judge(plan: Plan, held: Served, topology: Topology) -> Score:
+    """What the dispatcher would pay, each window with the sources that it had; remote replicas are drawn evenly."""
+    node = topology.node_of_rank[plan.rank_of_slot]
+    ratio, copies, messages = [], 0.0, 0.0
+    for layer, slots in enumerate(plan.expert_of_slot):
+        on = np.zeros((plan.experts, topology.nodes))
+        np.add.at(on, (slots, node), 1)
+        lacks, total = on == 0, on.sum(axis=1)
+        tokens = held.windows[:, layer].astype(np.float64)
+        away = (tokens * lacks).sum(axis=2) / total
+        per_slot = (tokens / np.maximum(on, 1))[:, slots, node] + away[:, slots]
+        loads: FloatArray = np.add.reduceat(per_slot, plan.slot_start[:-1], axis=1)
+        ratio.append(loads.max(axis=1) / loads.mean(axis=1))
+        ids = held.experts[:, layer]
+        missing = lacks[ids, held.node[:, None]]
+        avoids = np.where(missing[:, :, None], 1 - on[ids] / total[ids][:, :, None], 1.0).prod(axis=1)
+        copies += float((1 - avoids).sum(axis=1).mean()) / plan.layers
+        messages += float(missing.sum(axis=1).mean()) / plan.layers
+    p99 = np.quantile(ratio, 0.99, axis=1).mean()
+    return Score(mean=float(np.mean(ratio)), p99=float(p99), copies=copies, messages=messages)
+
+
+def compare(given: Recorded, topology: Topology, seed: int, low_latency: bool) -> list[str]:
+    lines = []
+    for name, (fit, held_out) in splits(given, seed).items():
+        problem = problem_of(given, fit.tolist(), topology, seed, low_latency)
+        held = serve(given, held_out, WINDOW_STEPS, topology.nodes, seed + 1000)
+        begin = time.perf_counter()
+        plans = {each: policies.make(each, problem) for each in ("eplb", "eplb_relabelled", "traffic_search")}
+        seconds = time.perf_counter() - begin
+        base, named, ours = (judge(plan, held, topology) for plan in plans.values())
+        paid = "messages" if low_latency else "copies"
+        cuts = [1 - getattr(ours, paid) / getattr(other, paid) for other in (base, named)]
+        lines.append(
+            f"{topology.nodes} nodes {paid} seed {seed} {name:8s} "
+            + " | ".join(f"{s.mean:.3f} {s.p99:.3f} {getattr(s, paid):.3f}" for s in (base, named, ours))
+            + f" | cut {cuts[0]:.1%}, of relabelled {cuts[1]:.1%}, P99 {ours.p99 - base.p99:+.3f}, {seconds:.0f} s"
+        )
+    return lines
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize(("nodes", "low_latency"), [(2, False), (4, False), (2, True), (4, True)])
+def test_crossings(nodes: int, low_latency: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    given, topology = recorded(), uniform(8, 8 // nodes, 5)
+    with capsys.disabled():
+        print("\nmean P99 traffic of: eplb | relabelled | traffic search")
+        for seed in SEEDS:
+            for line in compare(given, topology, seed, low_latency):
+                print(line, flush=True)
+                assert "cut -" not in line
