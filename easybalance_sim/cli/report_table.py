@@ -50,10 +50,14 @@ def of_findings(verdict: Mapping[str, Any]) -> str:
 
 
 def warn_of_first_run(console: Console) -> None:
-    """Say so when the kernels will have to be compiled: it takes seconds, once."""
+    """Say so when the kernels will have to be compiled, which takes seconds: once, or always without a cache."""
     from easybalance_sim import kernels
 
-    if not kernels.compiled_before():
+    if not kernels.keeps_compiled():
+        console.note(
+            "compiling kernels, some 20 seconds in every run: set NUMBA_CACHE_DIR to a folder that can be written"
+        )
+    elif not kernels.compiled_before():
         console.note("first run: compiling kernels, some 20 seconds, once")
 
 
