@@ -26,7 +26,7 @@ def assemble(session: Session, before: Outcome, after: Outcome, split: Mapping[s
     cost = session.bench.cost(after.plan)
     return {
         "trace": _trace(session),
-        "split": {**split, "held_out_tokens": after.tokens},
+        "split": {**split, "held_out_tokens": after.tokens if split["held_out_windows"] else 0},
         "cluster": {
             "ranks": session.topology.ranks,
             "nodes": session.topology.nodes,

@@ -90,7 +90,7 @@ def _headline(report: Mapping[str, Any], place: str) -> str:
 def _judged_on(report: Mapping[str, Any]) -> str:
     split = report["split"]
     if not split["held_out_windows"]:
-        return f"nothing is held out: figures of the {split['held_out_tokens']:,} tokens of the fit"
+        return f"nothing is held out: figures of the {_many(split['fit_tokens'], 'token')} of the fit"
     windows = _many(split["held_out_windows"], "window")
     if report["trace"]["kind"] == "counts":
         length = " as recorded"

@@ -95,6 +95,8 @@ def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     name = "fit_gap_max"
     if _value(report, "fit") is None:
         return _not_judged(name, criteria, _NOT_FITTED)
+    if _number(report, "split.held_out_windows") == 0:
+        return _not_judged(name, criteria, "nothing is held out")
     if _value(report, "fit.baseline.policy") != _value(report, "baseline.policy"):
         return _not_judged(name, criteria, "the plan was fitted against another baseline")
     promised = _removed_share(report, "fit.baseline", "fit")

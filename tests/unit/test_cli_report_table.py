@@ -82,7 +82,8 @@ def test_windows_are_named_as_they_were_made(report: dict[str, Any]) -> None:
     report["trace"]["kind"] = "counts"
     assert "10 windows as recorded, " in head(report)[2]
     report["split"]["held_out_windows"] = 0
-    assert head(report)[2].startswith("nothing is held out: figures of the")
+    report["split"] |= {"fit_tokens": 1234}
+    assert head(report)[2].startswith("nothing is held out: figures of the 1,234 tokens of the fit")
 
 
 @pytest.mark.parametrize(

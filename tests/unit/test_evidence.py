@@ -12,7 +12,7 @@ import pytest
 
 from easybalance_sim.evidence import Stopwatch, assemble, migration_between, with_verdict
 from easybalance_sim.gate.criteria import load_criteria
-from easybalance_sim.load.split import HELD_OUT
+from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.session import Session, Settings, open_session
 from tests.listeners import Heard
@@ -52,6 +52,12 @@ def report_of(session: Session, before: Plan, after: Plan) -> dict[str, Any]:
     report = assemble(session, outcomes[0], outcomes[1], {**traffic.describe_split(), **WINDOWS})
     report["fit"] = None
     return report
+
+
+def test_tokens_of_the_fit_are_not_called_held_out(session: Session) -> None:
+    (outcome,) = session.traffic("time", 0.5, 0).replay([contiguous()], FIT, session.bench)
+    report = assemble(session, outcome, outcome, {**WINDOWS, "held_out_windows": 0, "held_out_steps": 0})
+    assert outcome.tokens > 0 and report["split"]["held_out_tokens"] == 0
 
 
 def numbers(value: Any) -> Iterator[float]:

@@ -121,6 +121,14 @@ def test_a_gap_needs_a_promise_against_the_same_baseline(path: str, value: str |
     assert note in finding.note
 
 
+def test_without_a_held_out_side_there_is_no_gap_to_speak_of() -> None:
+    """The figures are those of the fit then, and would show a gap of exactly 0."""
+    verdict = judge(good_report(split__held_out_windows=0), load_criteria())
+    finding = next(f for f in verdict.findings if f.criterion == "fit_gap_max")
+    assert (verdict.status, finding.observed) == ("insufficient_evidence", None)
+    assert finding.note == "not judged: nothing is held out"
+
+
 def test_sparser_traffic_alone_is_no_gap() -> None:
     worse = {"baseline__rank_imbalance__mean": 2.2, "plan__rank_imbalance__mean": 1.2}
     finding = next(f for f in judge(good_report(**worse), load_criteria()).findings if f.criterion == "fit_gap_max")
