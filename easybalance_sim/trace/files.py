@@ -46,7 +46,10 @@ class LayoutHints:
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """The Parquet files of files and folders, folders in name order. Raises `TraceError` when there is none."""
+    """The Parquet files of files and folders, folders in name order.
+
+    Raises `TraceError` when there is none, or one twice: a plan fitted on it would be judged on the same tokens.
+    """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -60,7 +63,16 @@ def expand(paths: Sequence[Path]) -> list[Path]:
             raise TraceError("no such file", where=str(path), fix="check the path")
     if not found:
         raise TraceError("no trace given", fix="name at least one trace file")
+    _require_distinct(found)
     return found
+
+
+def _require_distinct(paths: Sequence[Path]) -> None:
+    seen: set[Path] = set()
+    for path in paths:
+        if path.resolve() in seen:
+            raise TraceError("is given twice", where=str(path), fix="name each trace once")
+        seen.add(path.resolve())
 
 
 def open_parquet(path: Path) -> Any:

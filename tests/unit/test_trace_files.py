@@ -49,6 +49,14 @@ def test_nothing_to_open(tmp_path: Path) -> None:
         assert caught.value.fix
 
 
+def test_no_file_twice(tmp_path: Path) -> None:
+    path, link = some_trace(tmp_path / "a.parquet"), tmp_path / "link.parquet"
+    link.symlink_to(path)
+    for paths in ([path, path], [tmp_path, path], [path, link]):
+        with pytest.raises(TraceError, match=r"\.parquet: is given twice — name each trace once"):
+            expand(paths)
+
+
 def test_a_folder_named_like_a_trace(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").mkdir()
     with pytest.raises(TraceError, match=r"a\.parquet: cannot be read"):
