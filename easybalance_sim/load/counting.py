@@ -32,13 +32,25 @@ class Windowing:
         return 0 if self.seconds > 0 else self.steps
 
     def ids(self, batch: TokenBatch) -> IntArray:
-        """int64[T] window id of every token. Raises `UsageError` when seconds are asked of a trace without times."""
+        """int64[T] window id of every token; a step lies in the window in which it begins.
+
+        Raises `UsageError` when seconds are asked of a trace without times, or of one whose clock goes back.
+        """
         if self.seconds > 0:
             if batch.time_s is None:
                 raise UsageError(
                     "the trace has no time_s column", where="--window-seconds", fix="use --window-steps instead"
                 )
-            return np.floor(batch.time_s / self.seconds).astype(np.int64)
+            first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+            ids = np.floor(batch.time_s[first] / self.seconds).astype(np.int64)
+            back = np.flatnonzero(np.diff(ids) < 0)
+            if len(back):
+                raise UsageError(
+                    f"the trace's clock goes back at step {batch.step[first[back[0] + 1]]}",
+                    where="--window-seconds",
+                    fix="use --window-steps instead",
+                )
+            return np.repeat(ids, np.diff(np.append(first, batch.tokens)))
         return batch.step.astype(np.int64) // self.steps
 
 

@@ -103,21 +103,27 @@ class TokenTrace:
             yield _slice(carry, slice(skip, None))
 
     def _numbered(self, names: Sequence[str]) -> Iterator[TokenBatch]:
-        """Raw batches of all files; a file whose steps start again is a new recording and is numbered on.
+        """Raw batches of all files; a file whose steps start again is a new recording: it is numbered on, and its clock
+        goes on where it would go back.
 
         A file that begins with the step at which the one before ended goes on with it, unless that is where both begin.
         """
         step_base = request_base = row = 0
         last_step, last_request, opening = -1, -1, -1
+        last_time_s = time_base_s = 0.0
         for index in range(len(self.paths)):
             fresh = True
             for batch in self._file_batches(index, names):
                 begin = int(batch.step[0])
                 if fresh and index and (begin + step_base < last_step or begin == opening):
                     step_base, request_base = last_step + 1 - begin, last_request + 1
+                    time_base_s = 0.0 if batch.time_s is None else max(0.0, last_time_s - float(batch.time_s[0]))
                 opening = begin if fresh else opening
                 fresh = False
                 moved = _numbered_on(batch, step_base, request_base, row, str(self.paths[index]))
+                if moved.time_s is not None:
+                    later = moved.time_s + time_base_s
+                    moved, last_time_s = replace(moved, time_s=sealed(later)), float(later[-1])
                 last_step = int(moved.step[-1])
                 last_request = max(last_request, int(moved.request.max()))
                 row += moved.tokens

@@ -14,6 +14,7 @@ from easybalance_sim.load.selection import Selection
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.trace import dataset
 from easybalance_sim.trace.schema import DECODE, CountTrace
+from tests.replay_cases import batch_of
 from tests.trace_files import Columns, random_columns, token_meta, token_trace, write_trace
 
 META = token_meta(layers=(3, 5, 8), experts=16, top_k=3)
@@ -66,6 +67,18 @@ def test_only_what_is_selected_and_the_stratum_said(tmp_path: Path) -> None:
     decode = {name: values[COLUMNS["phase"] == "decode"] for name, values in COLUMNS.items()}
     require_counts(found, decode, decode["step"] // 8)
     assert (found.phase, found.workload) == ("decode", "chat")
+
+
+def test_a_step_is_in_one_window_of_seconds() -> None:
+    """That in which it begins, whatever the clocks of its other tokens say."""
+    step, time_s = np.array([0, 0, 1, 1, 2]), np.array([0.1, 1.2, 1.9, 0.8, 2.5])
+    batch = batch_of(step, np.zeros(5), np.zeros((5, 1, 1), np.uint8), time_s=time_s)
+    assert Windowing(seconds=1.0).ids(batch).tolist() == [0, 0, 1, 1, 2]
+    back = batch_of(step, np.zeros(5), np.zeros((5, 1, 1), np.uint8), time_s=time_s[::-1])
+    with pytest.raises(
+        UsageError, match="--window-seconds: the trace's clock goes back at step 1 — use --window-steps"
+    ):
+        Windowing(seconds=1.0).ids(back)
 
 
 def test_nothing_to_count() -> None:

@@ -72,6 +72,25 @@ def test_a_second_recording_is_numbered_on(tmp_path: Path) -> None:
     assert not (requests[0] & requests[1] or requests[1] & requests[2] or requests[0] & requests[2])
 
 
+@pytest.mark.parametrize(("begins_s", "shift_s"), [(0.0, 2.5), (0.5, 2.0), (100.0, 0.0)])
+def test_the_clock_of_a_second_recording_goes_on(tmp_path: Path, begins_s: float, shift_s: float) -> None:
+    """Recorders count from their own start: taken as they are, windows of two recordings would be one."""
+    times = np.linspace(0.0, 2.5, len(STEPS))
+    paths = [
+        write_trace(tmp_path / f"{i}.parquet", columns(i) | {"time_s": times + base}, META)
+        for i, base in enumerate((0.0, begins_s))
+    ]
+    found = read_columns(token_trace(*paths))["time_s"]
+    np.testing.assert_allclose(found, [*times, *(times + begins_s + shift_s)])
+
+
+def test_the_clock_of_a_recording_in_two_files_is_left_alone(tmp_path: Path) -> None:
+    whole = columns() | {"time_s": np.linspace(7.0, 9.0, len(STEPS))}
+    parts = (slice(0, 6), slice(6, None))
+    paths = [write_trace(tmp_path / f"{i}.parquet", take(whole, part), META) for i, part in enumerate(parts)]
+    np.testing.assert_array_equal(read_columns(token_trace(*paths))["time_s"], whole["time_s"])
+
+
 def test_a_file_that_goes_on_is_the_same_recording(tmp_path: Path) -> None:
     whole = columns()
     paths = [
