@@ -40,11 +40,14 @@ class Samples:
     per_step: AnyArray
 
 
-def from_start(problem: Problem, start: Plan, held: BoolArray | None = None, price: float = 0.0) -> Plan:
+def from_start(
+    problem: Problem, start: Plan, held: BoolArray | None = None, price: float = 0.0, *, unit: float = 1.0
+) -> Plan:
     """The plan that the search reaches from `start`.
 
     held: bool[L, R, E] experts that need no move, None = moves are free · price: per move, in units of a window's mean
-    objective. Layers are searched in rounds of a few so that progress shows and a budget is kept.
+    objective · unit: what a balanced rank costs; the kernel starts at the temperature that a cost above 1 asks for, so
+    a smaller unit keeps it cold. Layers are searched in rounds of a few so that progress shows and a budget is kept.
     """
     samples, speed = scaled(problem, start), problem.topology.speed
     pace = frozen(speed.mean() / speed, np.float32)
@@ -55,8 +58,8 @@ def from_start(problem: Problem, start: Plan, held: BoolArray | None = None, pri
     def search(layers: slice, count: int) -> None:
         kernels.load().search(
             frozen(start.expert_of_slot[layers]), start.rank_of_slot, frozen(samples.tokens[layers]), pace,
-            samples.slope, samples.active, samples.per_step, frozen(free[layers]), price * samples.tokens.shape[2],
-            moves.share(layers), count, problem.seed + layers.start, out[layers], lowest[layers],
+            samples.slope * unit, samples.active * unit, samples.per_step, frozen(free[layers]),
+            price * unit**8 * samples.tokens.shape[2], moves.share(layers), count, problem.seed + layers.start, out[layers], lowest[layers],
         )  # fmt: skip
 
     rounds, advance = moves.rounds(), problem.progress("searching", start.layers)
