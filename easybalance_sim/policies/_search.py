@@ -59,7 +59,8 @@ def from_start(
         kernels.load().search(
             frozen(start.expert_of_slot[layers]), start.rank_of_slot, frozen(samples.tokens[layers]), pace,
             samples.slope * unit, samples.active * unit, samples.per_step, frozen(free[layers]),
-            price * unit**8 * samples.tokens.shape[2], moves.share(layers), count, problem.seed + layers.start, out[layers], lowest[layers],
+            price * unit**8 * samples.tokens.shape[2], moves.share(layers), count, problem.seed + layers.start,
+            out[layers], lowest[layers],
         )  # fmt: skip
 
     rounds, advance = moves.rounds(), problem.progress("searching", start.layers)
