@@ -107,7 +107,9 @@ class Session:
         if isinstance(self.trace, CountTrace):
             fit, held = split_counts(self.trace, selected_windows(self.trace, chosen), by, held_out, seed)
             return CountTraffic(trace=self.trace, fit=fit, held=held, settings=settings)
-        split = make_split(self.trace.scan(), self.trace.workloads, by, held_out, seed, self.settings.window_steps)
+        split = make_split(
+            self.trace.scan(), self.trace.workloads, by, held_out, seed, self.settings.window_steps, chosen.workloads
+        )
         return TokenTraffic(
             trace=self.trace, selection=chosen, split=split, windowing=self.bench.windowing, settings=settings
         )

@@ -172,6 +172,7 @@ def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:
     """
     drawn = doc.trace.split
     scan = trace.scan()
+    chosen = workload_filter(tuple(drawn["workloads"]), trace.workloads)
     split = make_split(
         scan,
         trace.workloads,
@@ -179,10 +180,11 @@ def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:
         float(drawn["held_out"]),
         int(drawn["seed"]),
         int(drawn["window_steps"]),
+        chosen,
     )
     return Selection(
         phase=phase_filter(drawn["phase"]),
-        workloads=workload_filter(tuple(drawn["workloads"]), trace.workloads),
+        workloads=chosen,
         without=Selection(split=split, side=HELD_OUT),
     )
 

@@ -138,3 +138,29 @@ def test_the_split_does_not_follow_the_shuffle() -> None:
 def test_splits_that_cannot_be_made(traffic: TokenBatch, by: str, held_out: float, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         split_of(traffic, by, held_out)
+
+
+@pytest.mark.parametrize("by", ["request", "workload"])
+@pytest.mark.parametrize("chosen", [(1, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize("seed", range(4))
+def test_only_the_chosen_workloads_are_divided(by: str, chosen: tuple[int, ...], seed: int) -> None:
+    """Divided together with the others, all of what was asked for can end on one side."""
+    traffic = queue()
+    split = make_split(scan_of(traffic), WORKLOADS, by, 0.5, seed, 16, chosen)
+    fit, held = sides(split, traffic)
+    assert not (fit & held).any()
+    np.testing.assert_array_equal(fit | held, np.isin(traffic.workload, chosen))
+    assert held.sum() / (fit | held).sum() == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_boundary_in_time_is_that_of_the_trace() -> None:
+    """So that plans for different workloads are made from the same past."""
+    traffic = queue()
+    boundary = split_of(traffic, "time").boundary
+    split = make_split(scan_of(traffic), WORKLOADS, "time", 0.5, 0, 1, (2,))
+    fit, held = sides(split, traffic)
+    assert split.boundary == boundary and fit.any() and held.any()
+    assert set(traffic.workload[fit | held].tolist()) == {2}
+    late = batch(traffic.step, traffic.request, np.where(traffic.step > 150, 2, 1))
+    with pytest.raises(UsageError, match=r"by time leaves no request of \d+ on the fit side"):
+        make_split(scan_of(late), WORKLOADS, "time", 0.5, 0, 1, (2,))
