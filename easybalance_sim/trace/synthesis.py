@@ -24,6 +24,8 @@ from easybalance_sim.trace.schema import DECODE, TokenBatch, TraceMeta, as_ids, 
 from easybalance_sim.trace.writer import token_trace_writer
 
 MEAN_STEPS = 32
+MOST_SKEW, LEAST_CONCENTRATION = 6.0, 0.01
+"""Beyond them weights leave the range of the float32 clocks that tokens are drawn with."""
 _FLOOR = 1e-4
 _CLOCKS_AT_ONCE = 4_000_000
 
@@ -61,8 +63,14 @@ class Recipe:
             raise UsageError(
                 f"{self.experts} experts in {self.groups} groups", where="--groups", fix="use a divisor of E"
             )
-        if not self.skew >= 0 or not self.concentration > 0:
-            raise UsageError("--skew must be ≥ 0 and --concentration > 0", fix="correct them")
+        if not 0 <= self.skew <= MOST_SKEW:
+            raise UsageError(f"is {self.skew:g}", where="--skew", fix=f"give 0 to {MOST_SKEW:g}")
+        if not LEAST_CONCENTRATION <= self.concentration <= 1 / LEAST_CONCENTRATION:
+            raise UsageError(
+                f"is {self.concentration:g}",
+                where="--concentration",
+                fix=f"give {LEAST_CONCENTRATION:g} to {1 / LEAST_CONCENTRATION:g}",
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

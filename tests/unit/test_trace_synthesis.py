@@ -12,7 +12,8 @@ import pytest
 from easybalance_sim.arrays import FloatArray, IntArray
 from easybalance_sim.errors import UsageError
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
-from easybalance_sim.trace.synthesis import KINDS, Recipe, World, synthesise, world
+from easybalance_sim.trace.inclusion import inclusion
+from easybalance_sim.trace.synthesis import KINDS, Recipe, World, synthesise, token_batches, world
 
 SMALL = {"layers": 3, "experts": 16, "top_k": 3, "steps": 200, "tokens_per_step": 40, "ranks": 4}
 
@@ -130,14 +131,37 @@ def test_the_mix_is_linear_between_knots() -> None:
         ({"steps": 0}, "--steps: is 0"),
         ({"tokens_per_step": -1}, "--tokens-per-step: is -1"),
         ({"groups": 3}, "--groups: 16 experts in 3 groups"),
-        ({"skew": -1.0}, "--skew must be"),
-        ({"concentration": 0.0}, "--concentration > 0"),
-        ({"skew": float("nan")}, "--skew must be"),
+        ({"skew": -1.0}, "--skew: is -1 — give 0 to 6"),
+        ({"skew": 6.1}, "--skew: is 6.1 — give 0 to 6"),
+        ({"skew": float("nan")}, "--skew: is nan"),
+        ({"concentration": 0.0}, "--concentration: is 0 — give 0.01 to 100"),
+        ({"concentration": float("inf")}, "--concentration: is inf"),
     ],
 )
 def test_bad_recipes_name_the_flag(more: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         Recipe(**{"kind": "uniform", **SMALL, **more})
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"kind": "topic-mixture", "concentration": 0.01, "groups": 4},
+        {"kind": "power-law", "skew": 6.0, "experts": 512, "layers": 1},
+        {"kind": "burst", "skew": 6.0},
+        {"kind": "tenant-shift", "skew": 6.0},
+    ],
+    ids=lambda more: str(more["kind"]),
+)
+def test_the_most_extreme_recipes_still_have_a_truth(more: dict[str, Any], seed: int) -> None:
+    recipe = Recipe(**{**SMALL, "seed": seed, **more})
+    truth = world(recipe)
+    np.testing.assert_allclose(truth.weights.sum(axis=-1), 1.0)
+    share = inclusion(truth.weights, recipe.top_k)
+    np.testing.assert_allclose(share.sum(axis=-1), recipe.top_k, rtol=0.01)
+    for part in token_batches(recipe, truth):
+        assert (np.diff(np.sort(part.experts, axis=2), axis=2) > 0).all()
 
 
 def test_nothing_is_written_when_the_folder_is_missing(tmp_path: Path) -> None:
