@@ -13,35 +13,58 @@ Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Trace fi
 Cluster = Annotated[
     Path | None, typer.Option("--cluster", metavar="FILE.toml", help="The cluster (examples: scenarios/clusters).")
 ]
-Ranks = Annotated[int | None, typer.Option("--ranks", min=1, help="Ranks of the EP group [8].")]
+Ranks = Annotated[int | None, typer.Option("--ranks", metavar="R", min=1, help="Ranks of the EP group [8].")]
 RanksPerNode = Annotated[
-    int | None, typer.Option("--ranks-per-node", min=1, help="Ranks that share NVLink [8, or all if fewer].")
+    int | None,
+    typer.Option("--ranks-per-node", metavar="N", min=1, help="Ranks that share NVLink [8, or all if fewer]."),
 ]
 SlotsPerRank = Annotated[
-    int | None, typer.Option("--slots-per-rank", min=1, help="Expert slots per rank and layer [ceil(E/R) + 1].")
+    int | None,
+    typer.Option("--slots-per-rank", metavar="S", min=1, help="Expert slots per rank and layer [ceil(E/R) + 1]."),
 ]
 Model = Annotated[
     str, typer.Option("--model", metavar="NAME|config.json", help="Model shape, when the trace does not say it.")
 ]
 Profile = Annotated[
-    str, typer.Option("--profile", metavar="NAME|FILE", help="Hardware: h100, h200, … or your .toml, .csv, .parquet.")
+    str,
+    typer.Option(
+        "--profile",
+        metavar="NAME|FILE",
+        help="GPU: a100, h100, h200, h20, h800, b200, gb200, or your .toml, .csv, .parquet [h200].",
+    ),
 ]
-Phase = Annotated[str | None, typer.Option("--phase", metavar="NAME", help="Only prefill or only decode tokens.")]
+Phase = Annotated[
+    str | None, typer.Option("--phase", metavar="NAME", help="Only these tokens: prefill, decode or unknown [all].")
+]
 Workloads = Annotated[
-    list[str] | None, typer.Option("--workload", metavar="NAME", help="Only this workload; may be repeated.")
+    list[str] | None, typer.Option("--workload", metavar="NAME", help="Only this workload; may be repeated [all].")
 ]
 WindowSeconds = Annotated[
-    float, typer.Option("--window-seconds", min=0.0, help="Windows of this many seconds instead of steps.")
+    float,
+    typer.Option(
+        "--window-seconds",
+        show_default=False,
+        metavar="SECONDS",
+        min=0.0,
+        help="Windows of this many seconds instead of steps [steps].",
+    ),
 ]
 AllToAll = Annotated[
     str, typer.Option("--all-to-all", metavar="MODE", help="auto, normal or low_latency (auto: by phase).")
 ]
 StepTokens = Annotated[
-    int, typer.Option("--step-tokens", min=0, help="Count traces: tokens per drawn step [128 or 4096 per rank].")
+    int,
+    typer.Option(
+        "--step-tokens",
+        show_default=False,
+        metavar="N",
+        min=0,
+        help="Count traces: tokens per drawn step [128 or 4096 per rank].",
+    ),
 ]
 Criteria = Annotated[
     Path | None, typer.Option("--criteria", metavar="FILE.toml", help="Limits of the gate that replace the defaults.")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of every random choice.")]
-Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or gpu.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of every random choice.")]
+Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto or cpu: kernels run on the CPU.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]

@@ -10,23 +10,40 @@ import typer
 Policies = Annotated[
     list[str] | None, typer.Option("--policy", metavar="NAME", help="Only this policy; may be repeated [all].")
 ]
-WindowSteps = Annotated[int, typer.Option("--window-steps", min=1, help="Steps per window.")]
+WindowSteps = Annotated[int, typer.Option("--window-steps", metavar="N", min=1, help="Steps per window.")]
 Split = Annotated[str, typer.Option("--split", metavar="BY", help="time, request or workload.")]
-HeldOut = Annotated[float, typer.Option("--held-out", help="Share that the planner does not see.")]
+HeldOut = Annotated[float, typer.Option("--held-out", metavar="SHARE", help="Share that the planner does not see.")]
 Forecast = Annotated[str, typer.Option("--forecast", metavar="HOW", help="mean, last, ema-fast or ema-slow.")]
-HalfLife = Annotated[float, typer.Option("--half-life", min=0.0, help="Of an ema, in windows [4 or 64].")]
+HalfLife = Annotated[
+    float,
+    typer.Option("--half-life", show_default=False, metavar="WINDOWS", min=0.0, help="Half-life of an ema [4 or 64]."),
+]
 Objective = Annotated[
     str, typer.Option("--objective", metavar="WHAT", help="What a search balances: auto, tokens or seconds.")
 ]
-BudgetS = Annotated[float, typer.Option("--budget-s", min=0.0, help="Seconds a search may take [no limit].")]
+BudgetS = Annotated[
+    float,
+    typer.Option(
+        "--budget-s", show_default=False, metavar="SECONDS", min=0.0, help="Seconds a search may take [no limit]."
+    ),
+]
 MaxMoves = Annotated[
-    int | None, typer.Option("--max-moves", min=0, help="Experts that may be fetched, with --current.")
+    int | None, typer.Option("--max-moves", metavar="N", min=0, help="Experts that may be fetched, with --current.")
 ]
 MaxMigrationBytes = Annotated[
-    int | None, typer.Option("--max-migration-bytes", min=0, help="Weight bytes that may be fetched, with --current.")
+    int | None,
+    typer.Option(
+        "--max-migration-bytes", metavar="BYTES", min=0, help="Weight bytes that may be fetched, with --current."
+    ),
 ]
 Dispatch = Annotated[
-    str, typer.Option("--dispatch", metavar="RULE", help="How the engine picks a replica (see the README).")
+    str,
+    typer.Option(
+        "--dispatch",
+        metavar="RULE",
+        help="How the engine picks a replica: even, sglang-static, sglang-dynamic, vllm, vllm-legacy, tensorrt-llm, "
+        "ascend-v1 or ascend-v2.",
+    ),
 ]
 Current = Annotated[
     Path | None, typer.Option("--current", metavar="PLAN", help="The plan in force: baseline and candidate.")

@@ -23,7 +23,7 @@ def replay(
     workload: options.Workloads = None,
     phase: options.Phase = None,
     window_steps: Annotated[
-        int | None, typer.Option("--window-steps", min=1, help="Steps per window [the plan's].")
+        int | None, typer.Option("--window-steps", metavar="N", min=1, help="Steps per window [the plan's].")
     ] = None,
     window_seconds: options.WindowSeconds = 0.0,
     dispatch: Annotated[

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from easybalance_sim.cluster.hardware import profile_names
+from easybalance_sim.load.split import MODES
+from easybalance_sim.replay.dispatch import RULES
 from tests.ebsim_process import DATA, ROOT, ebsim, ebsim_here, python
 
 HEAVY = ("numpy", "pandas", "pyarrow", "numba", "matplotlib", "cupy")
@@ -114,3 +117,11 @@ def test_the_examples_of_plan_write_an_accepted_plan(folder: Path, tmp_path: Pat
         done = ebsim(*shlex.split(example), cwd=tmp_path)
         assert (done.returncode, (tmp_path / "plan.json").exists()) == (0, True)
         (tmp_path / "plan.json").unlink()
+
+
+def test_help_names_every_choice() -> None:
+    """The texts are written out, so that help stays quick: they must not fall behind."""
+    text = " ".join(_help(("plan",)).split())
+    for option, known in (("--dispatch RULE", RULES), ("--profile NAME|FILE", profile_names()), ("--split BY", MODES)):
+        said = text.partition(option)[2].partition(" --")[0]
+        assert [name for name in known if not re.search(rf"(?<![\w-]){name}(?![\w-])", said)] == [], option
