@@ -121,7 +121,7 @@ def test_the_examples_of_plan_write_an_accepted_plan(folder: Path, tmp_path: Pat
 
 def test_help_names_every_choice() -> None:
     """The texts are written out, so that help stays quick: they must not fall behind."""
-    text = " ".join(_help(("plan",)).split())
+    text = " ".join(_help(("plan",)).split()).replace("- ", "-")
     for option, known in (("--dispatch RULE", RULES), ("--profile NAME|FILE", profile_names()), ("--split BY", MODES)):
         said = text.partition(option)[2].partition(" --")[0]
         assert [name for name in known if not re.search(rf"(?<![\w-]){name}(?![\w-])", said)] == [], option
