@@ -126,7 +126,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
     shape = _shape(settings, trace.meta, notes)
     topology = _topology(settings, trace.meta, default_cluster, notes)
     hardware = load_profile(topology.profile)
-    phase = _phase(trace, settings.phase)
+    phase = _phase(trace, settings.phase, notes)
     mode = {"auto": "normal" if phase == "prefill" else "low_latency"}.get(settings.all_to_all, settings.all_to_all)
     recorded = _recorded_ranks(trace, topology, notes)
     if isinstance(trace, TokenTrace):
@@ -227,7 +227,7 @@ def _shape(settings: Settings, meta: TraceMeta, notes: list[str]) -> ModelShape:
                     where="--model",
                     fix="name the model that was recorded",
                 )
-        return _for_layers(shape, meta)
+        return _for_layers(shape, meta, notes)
     if meta.hidden and meta.intermediate:
         return ModelShape(
             name=meta.model,
@@ -243,25 +243,37 @@ def _shape(settings: Settings, meta: TraceMeta, notes: list[str]) -> ModelShape:
         )
     known = find_shape(meta.model)
     if known is not None and (known.experts, known.top_k) == (meta.experts, meta.top_k):
-        return _for_layers(known, meta)
+        return _for_layers(known, meta, notes)
     notes.append(f"model {meta.model!r} is not known: expert widths and so seconds are assumed (say --model)")
     return assumed_shape(meta.layers, meta.experts, meta.top_k, meta.groups, meta.topk_group)
 
 
-def _for_layers(shape: ModelShape, meta: TraceMeta) -> ModelShape:
-    """The shape restricted to the layers that the trace holds."""
+def _for_layers(shape: ModelShape, meta: TraceMeta, notes: list[str]) -> ModelShape:
+    """The shape restricted to the layers that the trace holds; notes when memory is not that of the whole model."""
+    if len(meta.layers) < len(shape.layers):
+        notes.append(
+            f"the trace has {len(meta.layers)} of the {len(shape.layers)} MoE layers of {shape.name}: "
+            "memory, step time and migration are those of these layers alone"
+        )
     return shape if shape.layers == meta.layers else replace(shape, layers=meta.layers)
 
 
-def _phase(trace: TokenTrace | CountTrace, asked: str | None) -> str:
-    """What most tokens are; unknown phases count as decode."""
+def _phase(trace: TokenTrace | CountTrace, asked: str | None, notes: list[str]) -> str:
+    """What most tokens are; unknown phases count as decode. Notes when the seconds take one phase for the other."""
     if asked in ("prefill", "decode"):
         return asked
     if isinstance(trace, CountTrace):
         tokens = np.bincount(trace.phase, weights=trace.batch_tokens, minlength=3)
     else:
         tokens = trace.scan().phase_tokens.astype(np.float64)
-    return "prefill" if tokens[PREFILL] > tokens[DECODE] else "decode"
+    phase = "prefill" if tokens[PREFILL] > tokens[DECODE] else "decode"
+    if tokens[PREFILL] and tokens[DECODE]:
+        share = 100 * tokens[PREFILL] / (tokens[PREFILL] + tokens[DECODE])
+        notes.append(
+            f"prefill ({share:.0f} % of the tokens) and decode are mixed: seconds take every step for {phase}; "
+            "--phase plans for one of them"
+        )
+    return phase
 
 
 def _recorded_ranks(trace: TokenTrace | CountTrace, topology: Topology, notes: list[str]) -> int:

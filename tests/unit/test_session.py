@@ -89,17 +89,20 @@ def test_a_known_name_gives_its_widths_and_the_layers_of_the_trace(tmp_path: Pat
     wide = write_trace(tmp_path / "t.parquet", random_columns(np.random.default_rng(0), [0, 0, 1, 1], meta), meta)
     session, notes = opened(wide, ranks=4)
     assert (session.shape.name, session.shape.hidden, session.shape.layers) == ("gpt-oss-20b", 2880, (4, 7))
-    assert (session.shape.assumed, notes) == (False, [])
+    assert not session.shape.assumed
+    assert notes[0].startswith("the trace has 2 of the 24 MoE layers of gpt-oss-20b: memory, ")
 
 
 def test_the_phase_of_most_tokens_decides_the_mode_unless_one_is_asked(tmp_path: Path) -> None:
     columns = skewed_columns(16)
     columns["phase"] = np.where(np.arange(16 * SLOTS) % 8 < 5, "prefill", "decode")
     path = write_trace(tmp_path / "mixed.parquet", columns, skewed_meta())
-    session, _ = opened(path, ranks=4)
+    session, notes = opened(path, ranks=4)
     assert (session.phase, session.bench.mode) == ("prefill", "normal")
+    assert [note.partition(":")[0] for note in notes] == ["prefill (62 % of the tokens) and decode are mixed"]
     assert session.bench.step_tokens == STEP_TOKENS_PER_RANK["prefill"] * 4
-    asked, _ = opened(path, ranks=4, phase="decode", step_tokens=77)
+    asked, notes = opened(path, ranks=4, phase="decode", step_tokens=77)
+    assert notes == []
     assert (asked.phase, asked.bench.mode, asked.bench.step_tokens) == ("decode", "low_latency", 77)
     assert opened(path, ranks=4, phase="decode", all_to_all="normal")[0].bench.mode == "normal"
 
@@ -114,7 +117,7 @@ def test_source_ranks_that_do_not_fit_are_noted(trace: Path) -> None:
 def test_a_count_trace_says_that_its_figures_are_expectations(counts: Path) -> None:
     session, notes = opened(counts, ranks=4)
     assert isinstance(session.trace, CountTrace)
-    assert notes == ["count trace: rank loads are expected values under an even split, seconds come from drawn steps"]
+    assert notes[-1] == "count trace: rank loads are expected values under an even split, seconds come from drawn steps"
 
 
 def test_selected_windows_of_a_count_trace(counts: Path) -> None:
