@@ -9,11 +9,16 @@ import typer
 
 from easybalance_sim.cli.console import Format
 
+MOST_RANKS, MOST_SEED, MOST_STEP_TOKENS = 1024, 2**32 - 1, 2**24
+"""Beyond them matrices of rank pairs, the kernels' random numbers and their 32-bit counts end."""
+
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Trace files or folders of one model.")]
 Cluster = Annotated[
     Path | None, typer.Option("--cluster", metavar="FILE.toml", help="The cluster (examples: scenarios/clusters).")
 ]
-Ranks = Annotated[int | None, typer.Option("--ranks", metavar="R", min=1, help="Ranks of the EP group [8].")]
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", metavar="R", min=1, max=MOST_RANKS, help="Ranks of the EP group [8].")
+]
 RanksPerNode = Annotated[
     int | None,
     typer.Option("--ranks-per-node", metavar="N", min=1, help="Ranks that share NVLink [8, or all if fewer]."),
@@ -59,12 +64,13 @@ StepTokens = Annotated[
         show_default=False,
         metavar="N",
         min=0,
+        max=MOST_STEP_TOKENS,
         help="Count traces: tokens per drawn step [128 or 4096 per rank].",
     ),
 ]
 Criteria = Annotated[
     Path | None, typer.Option("--criteria", metavar="FILE.toml", help="Limits of the gate that replace the defaults.")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of every random choice.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=MOST_SEED, help="Seed of every random choice.")]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto or cpu: kernels run on the CPU.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]

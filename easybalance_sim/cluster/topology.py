@@ -83,11 +83,14 @@ def uniform(ranks: int, ranks_per_node: int, slots_per_rank: int, profile: str =
     )
 
 
+MOST_RANKS = 1024
+"""Every pair of ranks has its counters."""
+
 _Size = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
 class _ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
-    ranks: _Size
+    ranks: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
     ranks_per_node: _Size
     slots_per_rank: _Size | list[_Size]
     profile: str = "h200"

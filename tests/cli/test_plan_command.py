@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from easybalance_sim.cluster.topology import MOST_RANKS
 from easybalance_sim.plan.planfile import read_plan, write_plan
 from tests.ebsim_process import PATIENCE_S, SAMPLE, Done, ebsim, ebsim_here, environment, one_line, python
 from tests.json_reports import require_documented
@@ -216,6 +217,16 @@ def test_a_path_that_cannot_be_is_bad_input(arguments: tuple[str | Path, ...]) -
     done = ebsim_here(*arguments)
     assert done.returncode == 2
     assert "File name too long" in one_line(done)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "most"),
+    [("--ranks", MOST_RANKS + 1, MOST_RANKS), ("--seed", 10**23, 2**32 - 1), ("--step-tokens", 10**9, 2**24)],
+)
+def test_numbers_beyond_what_can_be_counted_are_refused(flag: str, value: int, most: int) -> None:
+    done = ebsim_here("plan", SAMPLE, flag, str(value))
+    assert done.returncode == 2
+    assert f"Invalid value for '{flag}': {value} is not in the range" in one_line(done) and f"x<={most}" in done.stderr
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work() -> None:

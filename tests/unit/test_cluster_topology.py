@@ -82,6 +82,7 @@ def test_numbers_stand_for_every_rank(tmp_path: Path) -> None:
         ("ranks = 2\nranks_per_node = 2\nslots_per_rank = 2\nracks = 1", "unknown field `racks`"),
         ("ranks = 2\nranks_per_node = 2\nslots_per_rank = 2.5", r"Expected `int \| array`, got `float`"),
         ("ranks = 0\nranks_per_node = 2\nslots_per_rank = 2", r"Expected `int` >= 1 - at `\$\.ranks`"),
+        ("ranks = 1025\nranks_per_node = 8\nslots_per_rank = 2", r"Expected `int` <= 1024 - at `\$\.ranks`"),
         ("ranks = 2\nranks_per_node = 2\nslots_per_rank = [2, 0]", r"Expected `int` >= 1 - at `\$\.slots_per_rank"),
         ("ranks = 2\nranks_per_node = 2\nslots_per_rank = 2\nspeed = [1.0, nan]", "speeds > 0"),
         ("ranks = 2\nranks_per_node = 2\nslots_per_rank = 2\nhbm_gib = -1", r"at `\$\.hbm_gib`"),
