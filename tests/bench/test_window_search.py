@@ -17,7 +17,7 @@ from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.plan.migration import moving_slots
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.policies import Effort, NotApplicable, Problem
+from easybalance_sim.policies import Effort, NotApplicable
 from tests.bench.recorded_requests import Recorded, in_topic_order, recorded, serve, splits
 from tests.window_problems import balance, chance_windows, problem_of, topic_windows
 
