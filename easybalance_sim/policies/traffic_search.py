@@ -25,7 +25,7 @@ PRICES = tuple(2.0 ** (half / 2) for half in range(13))
 """1, 1.4, 2, … 64."""
 TAIL_SHARE = 0.9
 """Of the fit excess (tail imbalance - 1) of `eplb` that a plan may have: its search has seen the fit windows, EPLB only
-their mean, so its fit excess flatters it. Between the 0.85 and 1.0 that were tried on tuning splits of GPT-OSS-20B routing."""
+their mean, so its fit excess flatters it. Between 0.85 and 1.0, tried on tuning splits of GPT-OSS-20B routing."""
 PROPOSALS, PROBE_PROPOSALS = 100_000, 1_000
 HOT, COOLING = 0.02, 30.0
 """First temperature per unit of price (at least 1), and how much colder the last one is."""
