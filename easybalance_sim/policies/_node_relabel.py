@@ -16,13 +16,19 @@ from easybalance_sim.policies._traffic import Flow, copies_of_ways
 MOST_WAYS = 3000
 """Up to so many ways to deal the ranks to nodes, all are tried; beyond, pairs of ranks are exchanged."""
 
+MOST_RANKS = 16
+"""Every exchange of two ranks is costed for all layers at once: 3 s for 58 layers on 16 ranks, 31 s on 32, and memory
+grows with the cube of the ranks."""
+
 
 def relabelled(plan: Plan, flow: Flow, topology: Topology) -> Plan:
     """The plan with the ranks of every layer dealt to nodes so that least leaves a node.
 
     Exact for few ranks, else steepest descent over exchanges of two ranks. `NotApplicable` when ranks differ in slots
-    or speed, because then they cannot be exchanged.
+    or speed, because then they cannot be exchanged, and with more than `MOST_RANKS` ranks.
     """
+    if plan.ranks > MOST_RANKS:
+        raise NotApplicable(f"{plan.ranks} ranks, relabelling is for up to {MOST_RANKS}")
     if len(set(plan.slots_per_rank.tolist())) > 1 or len(set(topology.speed.tolist())) > 1:
         raise NotApplicable("ranks differ in slots or speed")
     every = _ways(topology.node_of_rank)

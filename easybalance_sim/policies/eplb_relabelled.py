@@ -13,7 +13,7 @@ from easybalance_sim.policies._traffic import flow_of
 def place(problem: Problem) -> Plan:
     """The `eplb` plan, each layer's ranks relabelled.
 
-    `NotApplicable` on one node, without a sample of tokens, and when ranks differ in slots or speed.
+    `NotApplicable` on one node, without a sample of tokens, when ranks differ in slots or speed, and above 16 ranks.
     """
     flow = flow_of(problem)
     return replace(relabelled(eplb.place(problem), flow, problem.topology), policy="eplb_relabelled")

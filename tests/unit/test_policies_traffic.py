@@ -91,6 +91,13 @@ def test_descent_comes_close_to_trying_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert exact - 1e-9 <= descended < copies_per_token(plan, flow, node)
 
 
+@pytest.mark.parametrize("ranks", [17, 320])
+def test_many_ranks_are_refused_before_any_way_is_tried(ranks: int) -> None:
+    problem = grouped_problem(topology=uniform(ranks, 8, 2))
+    with pytest.raises(NotApplicable, match=f"{ranks} ranks, relabelling is for up to 16"):
+        policies.make("eplb_relabelled", problem)
+
+
 def test_uneven_ranks_are_not_relabelled_but_searched() -> None:
     topology = Topology(node_of_rank=[0, 0, 1, 1], slots_per_rank=[5, 6, 6, 5], speed=np.ones(4))  # type: ignore[arg-type]
     problem = grouped_problem(topology=topology, effort=QUICK)
