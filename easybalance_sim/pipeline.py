@@ -349,6 +349,7 @@ def _publish(
         trace=TraceRecord(
             fingerprint=session.trace_fingerprint,
             files=tuple(report["trace"]["files"]),
+            file_fingerprints=session.file_fingerprints,
             fit={name: split[f"fit_{name}"] for name in ("steps", "windows", "tokens")},
             held_out={name: split[f"held_out_{name}"] for name in ("steps", "windows", "tokens")},
             split={

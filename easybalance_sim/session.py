@@ -23,7 +23,7 @@ from easybalance_sim.load.split import make_split
 from easybalance_sim.replay.dispatch import RULES
 from easybalance_sim.replay.traffic import Bench, CountTraffic, TokenTraffic, Traffic, split_counts
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
-from easybalance_sim.trace.files import fingerprint
+from easybalance_sim.trace.files import file_fingerprints, fingerprint
 from easybalance_sim.trace.schema import DECODE, PHASES, PREFILL, CountTrace, TraceMeta
 
 STEP_TOKENS_PER_RANK = {"prefill": 4096, "decode": 128}
@@ -73,12 +73,17 @@ class Session:
     hardware: HardwareProfile
     phase: str
     bench: Bench
-    trace_fingerprint: str
+    file_fingerprints: tuple[str, ...]
 
     @property
     def meta(self) -> TraceMeta:
         """The trace's metadata."""
         return self.trace.meta
+
+    @property
+    def trace_fingerprint(self) -> str:
+        """sha256 of the trace."""
+        return fingerprint(self.file_fingerprints)
 
     @property
     def hbm_bytes(self) -> int:
@@ -150,7 +155,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
         hardware=hardware,
         phase=phase,
         bench=bench,
-        trace_fingerprint=fingerprint([Path(path) for path in trace.paths]),
+        file_fingerprints=file_fingerprints([Path(path) for path in trace.paths]),
     )
     session.selection()
     for line in notes:

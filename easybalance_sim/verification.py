@@ -144,6 +144,8 @@ def _baseline(name: str, session: Session) -> Plan:
 def _unseen_traffic(doc: PlanDocument, session: Session, tell: Listener) -> Traffic:
     """The selected traffic without what the plan was fitted on."""
     same = doc.trace.fingerprint == session.trace_fingerprint
+    if not same:
+        _require_other_files(doc, session)
     settings = {
         "by": "unseen" if same else "all",
         "window_steps": session.settings.window_steps,
@@ -162,6 +164,17 @@ def _unseen_traffic(doc: PlanDocument, session: Session, tell: Listener) -> Traf
         windowing=session.bench.windowing,
         settings=settings,
     )
+
+
+def _require_other_files(doc: PlanDocument, session: Session) -> None:
+    """Refuse single files of the trace that the plan was made from: its split is one of the whole trace."""
+    for path, one in zip(session.trace.paths, session.file_fingerprints, strict=True):
+        if one in doc.trace.file_fingerprints:
+            raise UsageError(
+                "the plan was made from this file among others",
+                where=str(path),
+                fix="replay the whole trace in its order (what the plan saw is left out), or only other traffic",
+            )
 
 
 def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:

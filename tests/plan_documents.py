@@ -26,6 +26,7 @@ def example_trace() -> TraceRecord:
     return TraceRecord(
         fingerprint="ab" * 32,
         files=("traces/样本.parquet",),
+        file_fingerprints=("cd" * 32,),
         fit={"steps": [0, 127], "windows": 8},
         held_out={"steps": [0, 127], "windows": 8},
         split={"by": "request", "held_out": 0.5, "window_steps": 16, "seed": 0},

@@ -71,12 +71,14 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The traffic that the plan was made from and judged on.
 
-    fingerprint: sha256 of the trace · files: as given by the user · fit, held_out: the ranges of either side ·
+    fingerprint: sha256 of the trace · files: as given by the user · file_fingerprints: sha256 of each ·
+    fit, held_out: the ranges of either side ·
     split: the settings that drew the line between them.
     """
 
     fingerprint: str
     files: tuple[str, ...]
+    file_fingerprints: tuple[str, ...]
     fit: dict[str, Any]
     held_out: dict[str, Any]
     split: dict[str, Any]

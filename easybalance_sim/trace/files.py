@@ -145,10 +145,15 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
         raise TraceError(f"cannot be read: {error.strerror}", where=str(path), fix="check its permissions") from error
 
 
-def fingerprint(paths: Sequence[Path]) -> str:
-    """sha256 over the contents of the files, in order."""
-    digest = hashlib.sha256()
+def file_fingerprints(paths: Sequence[Path]) -> tuple[str, ...]:
+    """sha256 of the contents of each file."""
+    found = []
     for path in paths:
         with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
+            found.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    return tuple(found)
+
+
+def fingerprint(files: Sequence[str]) -> str:
+    """sha256 of a trace from the fingerprints of its files, in order."""
+    return hashlib.sha256(b"".join(bytes.fromhex(one) for one in files)).hexdigest()

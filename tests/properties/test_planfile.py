@@ -54,7 +54,14 @@ def documents(draw: st.DrawFn) -> PlanDocument:
         speed=np.full(plan.ranks, draw(st.floats(0.1, 10))),
     )
     report = draw(REPORTS)
-    trace = TraceRecord(fingerprint=draw(TEXT), files=(draw(TEXT),), fit=report, held_out={}, split=draw(REPORTS))
+    trace = TraceRecord(
+        fingerprint=draw(TEXT),
+        files=(draw(TEXT),),
+        file_fingerprints=(draw(TEXT),),
+        fit=report,
+        held_out={},
+        split=draw(REPORTS),
+    )
     return document(
         plan,
         layer_ids=layer_ids,

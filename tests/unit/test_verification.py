@@ -220,6 +220,19 @@ def test_a_copy_of_the_trace_is_known_again(trace: Path, plan: Path, tmp_path: P
     assert heard.notes == [NOT_SEEN]
 
 
+def test_a_part_of_the_trace_that_the_plan_was_made_from_is_no_other_traffic(
+    trace: Path, later: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "days"
+    folder.mkdir()
+    for name, source in (("1.parquet", trace), ("2.parquet", later)):
+        (folder / name).write_bytes(source.read_bytes())
+    path, _ = planned(folder, tmp_path / "plan.json")
+    with pytest.raises(EbsimError, match=r"2\.parquet: the plan was made from this file.*replay the whole trace"):
+        replayed(folder / "2.parquet", path)
+    assert replayed(folder, path)[0]["split"]["by"] == "unseen"
+
+
 def test_the_workload_that_the_plan_was_made_for_is_known_by_name(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.parquet", skewed_columns(160), skewed_meta())
     path, made = planned(trace, tmp_path / "plan.json", said={"workloads": ("right",)}, split="request")
