@@ -1,0 +1,34 @@
+"""The search from the plan in force after a drift: balance against slots fetched, for reports/benchmarks.md."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from easybalance_sim import policies
+from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.plan.migration import moving_slots
+from tests.window_problems import balance, problem_of
+
+SEEDS = (0, 1, 2)
+BIG = uniform(32, 8, 9)
+
+
+@pytest.mark.bench
+def test_a_warm_start_after_a_drift_of_ten_per_cent(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["58 × 256, 32 × 9, loads drifted by 10 %: balance, slots fetched"]
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        before = np.exp(rng.normal(0, 1, (58, 256))) * 1000
+        after = before * (1 + 0.1 * rng.standard_normal(before.shape)).clip(0.1)
+        loads = np.repeat(np.rint(after)[None].astype(np.int64), 8, axis=0)
+        old = policies.make("eplb", problem_of(np.rint(before)[None].astype(np.int64), BIG))
+        given = problem_of(loads, BIG, current=old, seed=seed)
+        plans = {"stale": old, **{name: policies.make(name, given) for name in ("eplb", "warm_search")}}
+        figures = {name: (balance(plan, loads)[0], moving_slots(old, plan).mean()) for name, plan in plans.items()}
+        cells = (f"{name} {mean:.4f}, {100 * moved:.1f} %" for name, (mean, moved) in figures.items())
+        lines.append(f"  seed {seed}: {' · '.join(cells)}")
+        assert figures["warm_search"][1] < 0.3 * figures["eplb"][1]
+        assert figures["warm_search"][0] - 1 < 0.3 * (figures["stale"][0] - 1)
+    with capsys.disabled():
+        print("\n" + "\n".join(lines), flush=True)
