@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from easybalance_sim.gate.verdict import Verdict
-from easybalance_sim.pipeline import PlanRequest, make_plan
+from easybalance_sim.pipeline import make_plan
 from easybalance_sim.policies import Effort
+from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Settings
 from tests.listeners import Heard
 

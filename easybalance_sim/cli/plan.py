@@ -51,8 +51,9 @@ def plan(
     """
     console = Console()
     report_table.warn_of_first_run(console)
-    from easybalance_sim.pipeline import PlanRequest, make_plan
+    from easybalance_sim.pipeline import make_plan
     from easybalance_sim.policies import Effort
+    from easybalance_sim.request import PlanRequest
     from easybalance_sim.session import Settings
 
     chosen = Settings(

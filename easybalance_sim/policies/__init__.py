@@ -1,7 +1,8 @@
 """Ways to make a placement. One module here = one policy, found by its name; `make` runs one.
 
-A policy module has a function `place(problem) -> Plan`. Other packages add theirs through the entry point group
-`easybalance_sim.policies`, whose entries name such a function.
+A policy module has a function `place(problem) -> Plan`. One that trades a cost against another may also have
+`front(problem) -> list[Plan]`, plans named "<policy>@<label>" that all compete. Other packages add theirs through the
+entry point group `easybalance_sim.policies`, whose entries name a `place`.
 """
 
 from __future__ import annotations
@@ -125,14 +126,26 @@ def make(name: str, problem: Problem) -> Plan:
     Raises `UsageError` for an unknown name, `NotApplicable` when the policy has no plan for this problem and
     `PlanError` when the plan does not fit the problem (third-party policies).
     """
-    plan = _policy(name)(problem)
+    return replace(_fitting(_policy(name)(problem), name, problem), policy=name)
+
+
+def make_all(name: str, problem: Problem) -> list[Plan]:
+    """Every plan of one policy: its front where it has one, else the plan of `make`. Raises as `make`."""
+    module = importlib.import_module(f"{__name__}.{name}") if name in _modules() else None
+    if module is None or not hasattr(module, "front"):
+        return [make(name, problem)]
+    return [_fitting(plan, plan.policy, problem) for plan in module.front(problem)]
+
+
+def _fitting(plan: Plan, name: str, problem: Problem) -> Plan:
+    """The plan, if it is one for the problem."""
     wanted = (problem.layers, problem.experts, problem.topology.ranks)
     got = (plan.layers, plan.experts, plan.ranks)
     if got != wanted:
         raise PlanError(f"plan has (layers, experts, ranks) = {got}, the problem {wanted}", where=f"policy {name}")
     if (plan.slots_per_rank > problem.topology.slots_per_rank).any():
         raise PlanError("a rank is given more slots than it has", where=f"policy {name}")
-    return replace(plan, policy=name)
+    return plan
 
 
 def _policy(name: str) -> Policy:

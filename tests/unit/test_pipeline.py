@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from easybalance_sim import policies
+from easybalance_sim.candidates import TIE_FRAC
 from easybalance_sim.errors import EbsimError, UsageError
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.judge import judge
-from easybalance_sim.pipeline import TIE_FRAC, PlanRequest, make_plan
+from easybalance_sim.pipeline import make_plan
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Settings
 from tests.listeners import Heard
 from tests.plan_runs import run

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from easybalance_sim import pipeline, policies
+from easybalance_sim import candidates, policies
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.migration import moving_slots
@@ -109,7 +109,7 @@ def test_with_a_plan_in_force_ranks_are_renamed_to_move_less(
 ) -> None:
     old, found = read_plan(in_force).plan(), {}
     for name, rename in (("renamed", nearest_to), ("as made", lambda old, new, kind: new)):
-        monkeypatch.setattr(pipeline, "nearest_to", rename)
+        monkeypatch.setattr(candidates, "nearest_to", rename)
         report, _ = run(topics, current=in_force, output=tmp_path / "p.json", policies=("eplb",), force=True)
         found[name] = report, read_plan(tmp_path / "p.json").plan()
     renamed, made = found["renamed"], found["as made"]

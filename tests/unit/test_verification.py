@@ -11,9 +11,10 @@ import pytest
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import EbsimError
 from easybalance_sim.gate.verdict import Verdict
-from easybalance_sim.pipeline import PlanRequest, make_plan
+from easybalance_sim.pipeline import make_plan
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import document, read_plan, write_plan
+from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Settings
 from easybalance_sim.verification import ReplayRequest, replay_plan
 from tests.listeners import Heard

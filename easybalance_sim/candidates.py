@@ -1,0 +1,157 @@
+"""The plans that compete in a run: proposed, scored on the fit side, and the one that is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from easybalance_sim import policies
+from easybalance_sim.arrays import IntArray
+from easybalance_sim.cost.objective import objective_seconds
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.evidence import migration_between
+from easybalance_sim.gate.criteria import Criteria
+from easybalance_sim.load.split import FIT
+from easybalance_sim.plan import lint
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.relabel import nearest_to
+from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.traffic import Traffic
+from easybalance_sim.request import PlanRequest
+from easybalance_sim.session import Listener, Session
+
+TIE_FRAC = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A plan that competes, its outcome on the fit side and its objective in seconds per step."""
+
+    plan: Plan
+    outcome: Outcome
+    objective_s: float
+    moved: Mapping[str, int | float]
+
+    @property
+    def imbalance_p99(self) -> float:
+        """P99 of the rank imbalance over fit windows × layers."""
+        return float(np.nanquantile(self.outcome.window_imbalance, 0.99))
+
+
+def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
+    """The baseline first, then every other plan that a policy makes."""
+    plans = [_baseline(problem)]
+    for name in request.names():
+        if name == plans[0].policy:
+            continue
+        try:
+            plans += policies.make_all(name, problem)
+        except NotApplicable as reason:
+            if request.policies:
+                raise UsageError(str(reason), where=f"--policy {name}") from reason
+            if name != "keep":
+                tell.note(f"policy {name} does not apply: {reason}")
+    for plan in plans[1:]:
+        _require_clean(plan, problem)
+    if problem.current is None:
+        return plans
+    return [plans[0], *(nearest_to(plans[0], plan, _rank_kind(problem)) for plan in plans[1:])]
+
+
+def _rank_kind(problem: Problem) -> IntArray:
+    """int64[R] ranks that may swap their experts for free: same slots, speed and node."""
+    topology = problem.topology
+    kinds = np.stack([topology.slots_per_rank, topology.speed, topology.node_of_rank])
+    return np.unique(kinds, axis=1, return_inverse=True)[1].astype(np.int64)
+
+
+def _baseline(problem: Problem) -> Plan:
+    """The plan in force, or contiguous when there is none."""
+    if problem.current is None:
+        return policies.make("contiguous", problem)
+    try:
+        return policies.make("keep", problem)
+    except NotApplicable as reason:
+        raise UsageError(str(reason), where="--current", fix="give a plan for this cluster") from reason
+
+
+def _require_clean(plan: Plan, problem: Problem) -> None:
+    """A policy must not propose what engines choke on."""
+    for finding in lint.lint(plan, problem.topology):
+        if finding.level == lint.ERROR:
+            raise PlanError(finding.message, where=f"policy {plan.policy}, layer row {finding.layer}")
+
+
+def score(plans: list[Plan], traffic: Traffic, session: Session) -> list[Candidate]:
+    """Every plan on the fit side: the held-out side is never looked at to choose."""
+    outcomes = traffic.replay(plans, FIT, session.bench)
+    rdma = session.hardware.inter_node_bytes_per_s
+    scored = []
+    for plan, outcome in zip(plans, outcomes, strict=True):
+        moved = migration_between(session, plans[0], plan)
+        value = objective_seconds(
+            float(np.quantile(outcome.step_seconds(), 0.99)),
+            outcome.cross_node_bytes_per_token * outcome.tokens_per_step,
+            float(moved["seconds"]),
+            rdma_bytes_per_s=rdma,
+            ranks=plan.ranks,
+        )
+        scored.append(Candidate(plan=plan, outcome=outcome, objective_s=value, moved=moved))
+    return scored
+
+
+def competing(candidates: list[Candidate], request: PlanRequest) -> list[Candidate]:
+    """Those of the asked policies that keep the limits on moves; the baseline always does."""
+    moves, size = request.effort.max_moves, request.max_migration_bytes
+    asked = [one for one in candidates if not request.policies or one.plan.policy.partition("@")[0] in request.policies]
+    kept = [
+        one
+        for one in asked
+        if (moves is None or one.moved["moves"] <= moves) and (size is None or one.moved["bytes"] <= size)
+    ]
+    if not kept:
+        fewest = min(asked, key=lambda one: one.moved["moves"])
+        raise UsageError(
+            f"every plan moves more; the fewest moves are {fewest.moved['moves']} ({fewest.moved['bytes']} bytes)",
+            where="--max-moves" if moves is not None else "--max-migration-bytes",
+            fix="allow more, or let the plan in force compete",
+        )
+    return kept
+
+
+def choose(candidates: list[Candidate], tie_frac: float) -> Candidate:
+    """The lowest P99 imbalance among those whose seconds are a tie with the fastest."""
+    limit = min(candidate.objective_s for candidate in candidates) * (1 + tie_frac)
+    tied = [candidate for candidate in candidates if candidate.objective_s <= limit]
+    return min(tied, key=lambda candidate: (candidate.imbalance_p99, candidate.objective_s))
+
+
+def tie_frac(session: Session, criteria: Criteria, tell: Listener) -> float:
+    """How much slower a plan may be predicted and still count as equally fast.
+
+    A predicted gain under 5 % is a tie (measured sign errors of the expert model); a plan that the gate would call
+    slower never is one. With assumed widths the seconds decide nothing.
+    """
+    if session.shape.assumed:
+        tell.note("candidates are compared by rank imbalance alone: the model's widths are not known")
+        return float("inf")
+    return min(TIE_FRAC, max(criteria.p99_layer_time_growth_max, 0.0))
+
+
+def candidate_row(candidate: Candidate) -> dict[str, Any]:
+    """A row of the report's `candidates`."""
+    ratios = candidate.outcome.window_imbalance
+    return {
+        "policy": candidate.plan.policy,
+        "slots": candidate.plan.slots,
+        "objective_us": round(candidate.objective_s * 1e6, 3),
+        "fit_imbalance_mean": round(float(np.nanmean(ratios)), 6),
+        "fit_imbalance_p99": round(candidate.imbalance_p99, 6),
+        "moves": candidate.moved["moves"],
+        "migration_bytes": candidate.moved["bytes"],
+        "migration_s": round(float(candidate.moved["seconds"]), 6),
+    }

@@ -1,0 +1,81 @@
+"""Makes the `Problem` that policies place from the fit side of a session's trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from easybalance_sim.cost.layer import layer_cost
+from easybalance_sim.cost.slots import SlotCost, slot_cost
+from easybalance_sim.errors import PlanError
+from easybalance_sim.load.forecast import forecast
+from easybalance_sim.load.windows import LoadWindows
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import PlanDocument
+from easybalance_sim.policies import Effort, Problem
+from easybalance_sim.replay.traffic import Traffic
+from easybalance_sim.request import PlanRequest
+from easybalance_sim.session import Session
+
+SEARCHES = ("window_search", "warm_search")
+"""Policies that look at re-batched windows."""
+TRAFFIC_POLICIES = ("eplb_relabelled", "traffic_search")
+"""Policies that look at a token sample."""
+SAMPLE_TOKENS = 3000
+
+
+def problem_of(
+    request: PlanRequest, session: Session, traffic: Traffic, windows: LoadWindows, parent: PlanDocument | None
+) -> Problem:
+    """The fit side as a problem; raises `PlanError` when the plan in force is of another model or cluster."""
+    current = None if parent is None else _current(parent, session)
+    wanted = request.names()
+    searching = any(name in SEARCHES for name in wanted)
+    sampling = session.topology.nodes > 1 and any(name in TRAFFIC_POLICIES for name in wanted)
+    return Problem(
+        forecast=forecast(windows, request.forecast, request.half_life).tokens,
+        windows=windows.tokens,
+        topology=session.topology,
+        groups=session.meta.groups,
+        current=current,
+        seed=request.settings.seed,
+        rebatched=traffic.rebatched_windows(windows, request.settings.seed) if searching else None,
+        window_steps=float(windows.steps.mean()),
+        slot_cost=_slot_cost(request, session, windows),
+        sample=traffic.token_sample(SAMPLE_TOKENS, session.bench) if sampling else None,
+        per_assignment=session.bench.mode == "low_latency",
+        effort=_effort(request, session),
+        progress=session.bench.progress,
+    )
+
+
+def _effort(request: PlanRequest, session: Session) -> Effort:
+    """The effort with the moves that both limits allow."""
+    if request.max_migration_bytes is None:
+        return request.effort
+    by_bytes = request.max_migration_bytes // session.shape.expert_bytes
+    given = request.effort.max_moves
+    return replace(request.effort, max_moves=by_bytes if given is None else min(given, by_bytes))
+
+
+def _slot_cost(request: PlanRequest, session: Session, windows: LoadWindows) -> SlotCost | None:
+    """Seconds per slot at the fit side's mean step; None when the search is to balance tokens."""
+    topology = session.topology
+    slots = topology.slots_per_rank
+    cost = layer_cost(session.hardware, session.shape, topology, slots, session.bench.mode, session.phase)
+    if request.objective == "tokens" or (request.objective == "auto" and cost.expert.reasons):
+        return None
+    per_step = windows.tokens.sum() / len(session.meta.layers) / max(int(windows.steps.sum()), 1)
+    return slot_cost(cost, max(1.0, float(per_step) / topology.slots))
+
+
+def _current(parent: PlanDocument, session: Session) -> Plan:
+    plan = parent.plan()
+    wanted = (session.meta.layers, session.meta.experts, session.topology.ranks)
+    got = (parent.layer_ids, plan.experts, plan.ranks)
+    if got != wanted:
+        raise PlanError(
+            f"the plan in force is for {len(got[0])} layers, {got[1]} experts, {got[2]} ranks; "
+            f"the trace and cluster have {len(wanted[0])}, {wanted[1]}, {wanted[2]} (or other layer ids)",
+            where="--current",
+        )
+    return plan

@@ -1,0 +1,67 @@
+"""What `ebsim plan` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from easybalance_sim import policies
+from easybalance_sim.errors import UsageError
+from easybalance_sim.files import require_place
+from easybalance_sim.load.forecast import METHODS
+from easybalance_sim.load.split import MODES
+from easybalance_sim.policies import UNLIMITED, Effort
+from easybalance_sim.session import Settings, require_choice
+
+OBJECTIVES = ("auto", "tokens", "seconds")
+"""What a search balances; auto: seconds where the expert part is calibrated for this model, else tokens."""
+
+SLOW_POLICIES = ("traffic_search",)
+"""Policies that take minutes on large models: they compete when named, or when a budget limits them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """`settings` and what only planning needs; fields as the command's flags."""
+
+    settings: Settings
+    policies: tuple[str, ...] = ()
+    split: str = "time"
+    held_out: float = 0.5
+    forecast: str = "mean"
+    half_life: float = 0.0
+    criteria: Path | None = None
+    current: Path | None = None
+    force: bool = False
+    output: Path | None = None
+    objective: str = "auto"
+    effort: Effort = UNLIMITED
+    max_migration_bytes: int | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """The policies that compete, each once."""
+        if self.policies:
+            return tuple(dict.fromkeys(self.policies))
+        slow = () if self.effort.budget_s else SLOW_POLICIES
+        return tuple(name for name in policies.names() if name not in slow)
+
+
+def require_sound(request: PlanRequest) -> None:
+    """Refuse what would only be noticed after a long run: unknown names, an -o that cannot be written."""
+    require_choice("--split", request.split, MODES)
+    require_choice("--forecast", request.forecast, METHODS)
+    require_choice("--objective", request.objective, OBJECTIVES)
+    for name in request.policies:
+        require_choice("--policy", name, policies.names())
+    _require_moves_to_limit(request)
+    if request.output is not None:
+        require_place(request.output)
+
+
+def _require_moves_to_limit(request: PlanRequest) -> None:
+    limits = {"--max-moves": request.effort.max_moves, "--max-migration-bytes": request.max_migration_bytes}
+    for flag, limit in limits.items():
+        if limit is not None and request.current is None:
+            raise UsageError(
+                "there are no moves without a plan in force", where=flag, fix="give that plan with --current"
+            )
