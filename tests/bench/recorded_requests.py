@@ -11,8 +11,10 @@ import pytest
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, IntArray, frozen
-from easybalance_sim.load.rebatch import topic_order
+from easybalance_sim.load.rebatch import rebatched_windows, topic_order
 from easybalance_sim.trace.batching import schedule, token_steps
+from easybalance_sim.trace.scan import scan_batches
+from easybalance_sim.trace.schema import DECODE, TokenBatch, TraceMeta
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "gptoss20b_routing"
 LAYERS, EXPERTS, TOP_K, AT_ONCE = 24, 32, 4, 64
@@ -94,3 +96,29 @@ def in_topic_order(given: Recorded, queue: IntArray, seed: int) -> IntArray:
         mine = given.experts[given.first[q] : given.first[q] + given.length[q]]
         kernels.load().count_windows(frozen(mine), frozen(np.full(len(mine), at), np.int32), usage)
     return queue[topic_order(usage.reshape(len(queue), -1).astype(np.float64), seed)]
+
+
+def rebatched(given: Recorded, queue: IntArray, steps: int, seed: int) -> IntArray:
+    """int64[W, L, E] the windows that the planner adds to those of `serve`, made by the planner's own function."""
+    batch, length = token_batch(given, queue), given.length[queue]
+    meta = TraceMeta(kind="tokens", layers=tuple(range(LAYERS)), experts=EXPERTS, top_k=TOP_K)
+    scan, full_steps = scan_batches([batch], 0), int(length.sum()) // AT_ONCE
+    return rebatched_windows(lambda: [batch], meta, scan, scan.request, steps, full_steps, seed)
+
+
+def token_batch(given: Recorded, queue: IntArray) -> TokenBatch:
+    """Every token of the queue in the steps that it runs in, as a trace holds them."""
+    plan = schedule(given.length[queue], AT_ONCE)
+    step, request = token_steps(plan), np.repeat(queue, plan.length)
+    place = np.concatenate([np.arange(tokens) for tokens in plan.length])
+    rows = np.argsort(step, kind="stable")
+    zeros = frozen(np.zeros(len(rows)), np.int16)
+    return TokenBatch(
+        step=frozen(step[rows], np.int32),
+        request=frozen(request[rows], np.int64),
+        position=frozen(place[rows], np.int32),
+        phase=frozen(np.full(len(rows), DECODE), np.uint8),
+        source_rank=zeros,
+        workload=zeros,
+        experts=frozen(given.experts[(given.first[request] + place)[rows]]),
+    )
