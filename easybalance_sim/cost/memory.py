@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from easybalance_sim.arrays import IntArray, frozen
@@ -33,3 +35,43 @@ def kv_loss_frac(
     if bool((room <= 0).any()):
         return 1.0
     return float(np.clip(extra / room, 0.0, 1.0).max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvRoom:
+    """KV cache of a rank that keeps whole tokens (attention data-parallel, as DeepEP deployments run it).
+
+    token_bytes: of one token over all attention layers, 0 = unknown · moe_layers: of the whole model, all of which hold
+    experts · hbm_bytes: of one GPU.
+    """
+
+    token_bytes: float
+    moe_layers: int
+    hbm_bytes: int
+
+    def tokens_lost(self, extra_slots: float, shape: ModelShape) -> int | None:
+        """Tokens of KV cache that additional slots displace on the fullest rank, None when unknown.
+
+        extra_slots: of that rank, mean over layers.
+        """
+        if not self.token_bytes or shape.assumed:
+            return None
+        return int(np.ceil(max(extra_slots, 0) * self._slot_bytes(shape) / self.token_bytes))
+
+    def tokens_left(self, slots: float, shape: ModelShape) -> int | None:
+        """Tokens that fit beside the experts of the fullest rank, None when unknown; slots: its own, mean over layers.
+
+        Taken of 0.9 · HBM; attention weights and activations are not subtracted, so the true number is smaller.
+        """
+        if not self.token_bytes or shape.assumed:
+            return None
+        room = USABLE_HBM_FRAC * self.hbm_bytes - slots * self._slot_bytes(shape)
+        return max(int(room // self.token_bytes), 0)
+
+    def most_slots(self, shape: ModelShape) -> int | None:
+        """Slots of a rank that the usable memory holds, None when the model is assumed."""
+        return None if shape.assumed else int(USABLE_HBM_FRAC * self.hbm_bytes // self._slot_bytes(shape))
+
+    def _slot_bytes(self, shape: ModelShape) -> int:
+        """One slot in every MoE layer of the model, which may have more of them than the trace."""
+        return max(self.moe_layers, len(shape.layers)) * shape.expert_bytes

@@ -19,6 +19,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (),
     ("plan",),
     ("replay",),
+    ("sweep",),
     ("gate",),
     ("trace",),
     ("trace", "check"),

@@ -1,0 +1,143 @@
+"""The report of a sweep as text for people: a table per curve with the knee marked, then the curves side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from easybalance_sim.cli.console import aligned
+
+_HEAD = (
+    "", "extra", "slots/rank", "redundant", "policy", "imbalance mean", "P99", "layer P50, µs", "P99", "step P99, µs",
+    "experts, MB", "KV tokens lost", "left, at most",
+)  # fmt: skip
+_BETTER = {"seconds": "MoE time of a step", "imbalance": "rank imbalance"}
+
+
+def of_sweep(report: Mapping[str, Any]) -> str:
+    """The text that `ebsim sweep` prints."""
+    parts = [_headline(report), *(_curve(report, curve) for curve in report["curves"])]
+    if len(report["curves"]) > 1:
+        parts.append(_side_by_side(report))
+    return "\n\n".join(parts)
+
+
+def _headline(report: Mapping[str, Any]) -> str:
+    kv_bytes = report["model"]["kv_bytes_per_token"]
+    cache = f"{kv_bytes:,} bytes per token" if kv_bytes else "unknown for this model, expert bytes are shown"
+    return (
+        f"{report['model']['name'] or 'unnamed model'}: {report['trace']['layers']} MoE layers of "
+        f"{report['trace']['experts']} experts, profile {report['profile']}, dispatch {report['dispatch']}, "
+        f"split by {report['split']['by']}\n"
+        f"seconds: {report['cost']['label']}\n"
+        f"KV cache: {cache}"
+    )
+
+
+def _curve(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
+    knee = curve["knee"][report["gain_by"]]
+    rows: list[Sequence[str]] = [_HEAD]
+    for number, point in enumerate(curve["points"]):
+        mark = "→" if knee is not None and knee["point"] == number else ""
+        rows.append((mark, str(point["extra_slots_per_rank"]), str(point["slots_per_rank"]), *_uniform(point)))
+        if "per_layer" in point:
+            rows.append(("", "", *_by_layer(point["per_layer"])))
+    lines = [_place(curve), aligned(_columns_left(rows), left=1), _verdict(report, curve)]
+    if any("per_layer" in point for point in curve["points"]):
+        lines.append(f"per layer: {report['per_layer_note']}")
+    return "\n".join(lines)
+
+
+def _columns_left(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The policy's name is text: padded to the left in its column, as everything else is to the right."""
+    width = max(len(row[4]) for row in rows)
+    return [(*row[:4], row[4].ljust(width), *row[5:]) for row in rows]
+
+
+def _uniform(point: Mapping[str, Any]) -> tuple[str, ...]:
+    return (f"{point['redundant_slots']}", point["policy"], *_figures(point))
+
+
+def _by_layer(row: Mapping[str, Any]) -> tuple[str, ...]:
+    slots = row["slots_per_rank"].values()
+    span = f"{min(slots)}-{max(slots)}" if min(slots) < max(slots) else f"{min(slots)}"
+    return (span, "", "per layer, same memory", *_figures(row))
+
+
+def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{row['rank_imbalance']['mean']:.3f}",
+        f"{row['rank_imbalance']['p99']:.3f}",
+        f"{row['layer_us']['p50']:.1f}",
+        f"{row['layer_us']['p99']:.1f}",
+        f"{row['step_us']['p99']:,.0f}",
+        f"{row['memory_bytes_per_rank'] / 1e6:,.1f}",
+        _tokens(row["kv_tokens_lost"]),
+        _tokens(row["kv_tokens_left"]),
+    )
+
+
+def _tokens(count: int | None) -> str:
+    return "–" if count is None else f"{count:,}"
+
+
+def _place(curve: Mapping[str, Any]) -> str:
+    nodes = curve["nodes"]
+    judged = (
+        f"judged on {curve['held_out_tokens']:,} tokens, {curve['held_out_windows']:,} windows"
+        if curve["held_out_windows"]
+        else f"nothing is held out: figures of the {curve['fit_windows']:,} windows of the fit"
+    )
+    return (
+        f"{curve['ranks']} ranks on {nodes} node{'' if nodes == 1 else 's'}, windows of {curve['window_steps']} steps; "
+        f"{judged}"
+    )
+
+
+def _verdict(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
+    main = report["gain_by"]
+    other = "imbalance" if main == "seconds" else "seconds"
+    return f"{_knee(curve, main)}\n{_knee(curve, other)}"
+
+
+def _knee(curve: Mapping[str, Any], by: str) -> str:
+    """What the knee costs and gains, or that there is none."""
+    knee, first = curve["knee"][by], curve["points"][0]
+    if knee is None:
+        return f"by {_BETTER[by]}: no knee, zero redundancy is best (no point gains more than the noise)"
+    point = curve["points"][knee["point"]]
+    if by == "seconds":
+        before, after = first["step_us"]["p99"], point["step_us"]["p99"]
+        gain = f"P99 {before:,.0f} → {after:,.0f} µs ({100 * (after / before - 1):+.1f} %)"
+    else:
+        gain = f"P99 {first['rank_imbalance']['p99']:.3f} → {point['rank_imbalance']['p99']:.3f}"
+    lost = point["kv_tokens_lost"]
+    paid = f"{lost:,} tokens of KV cache" if lost is not None else f"{_extra_mb(first, point):,.1f} MB"
+    return f"by {_BETTER[by]}: knee at {knee['slots_per_rank']} slots per rank, {gain} for {paid} per rank"
+
+
+def _extra_mb(first: Mapping[str, Any], point: Mapping[str, Any]) -> float:
+    return float(point["memory_bytes_per_rank"] - first["memory_bytes_per_rank"]) / 1e6
+
+
+def _side_by_side(report: Mapping[str, Any]) -> str:
+    """The knee of every curve, or its zero redundancy; µs compare across windows and ranks, imbalance does not."""
+    rows = [("ranks", "window", "slots/rank", "step P99, µs", "GPU µs per step", "KV tokens left, all ranks")]
+    for curve in report["curves"]:
+        knee = curve["knee"][report["gain_by"]]
+        point = curve["points"][0 if knee is None else knee["point"]]
+        left = point["kv_tokens_left"]
+        rows.append(
+            (
+                str(curve["ranks"]),
+                str(curve["window_steps"]),
+                str(point["slots_per_rank"]),
+                f"{point['step_us']['p99']:,.0f}",
+                f"{point['step_us']['p50'] * curve['ranks']:,.0f}",
+                _tokens(None if left is None else left * curve["ranks"]),
+            )
+        )
+    return (
+        "the curves at their knees (imbalance of windows of different length cannot be compared, µs can; "
+        "GPU µs = ranks × P50)\n" + aligned(rows, left=0)
+    )

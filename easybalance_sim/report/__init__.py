@@ -1,0 +1,1 @@
+"""Figures of reports; the only place that draws."""
