@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,7 @@ def header() -> str:
     return f"| {' | '.join(cells)} |\n|{'---|' * len(cells)}"
 
 
-def told(case: str, rows: list[Row]) -> str:
+def told(case: str, rows: Sequence[Row]) -> str:
     """The row of a case, the figures of its seeds below it."""
     cells = [case, *(_averaged([row.figures.get(name) for row in rows]) for name in PLANNERS)]
     cells += [_cuts([row.cut(name) for row in rows]) for name in CUTS]
@@ -74,7 +75,7 @@ def told(case: str, rows: list[Row]) -> str:
     return "\n".join([f"| {' | '.join(cells)} |", *(_seed(row) for row in rows)])
 
 
-def require_no_worse(rows: list[Row]) -> None:
+def require_no_worse(rows: Sequence[Row]) -> None:
     """On no seed may our mean or P99 be over EPLB's by more than the margin."""
     for row in rows:
         assert row.against_eplb() <= MARGIN, f"seed {row.seed}: {row.figures}"
