@@ -18,32 +18,59 @@ def replicate(weight: FloatArray, slots: int, cap: int) -> IntArray:
     return count
 
 
-@njit(cache=True, nogil=True)
-def greedy(weight: FloatArray, slots_per_rank: IntArray) -> Int32Array:
+def greedy(weight: FloatArray, slots_per_rank: IntArray, speed: FloatArray | None = None) -> Int32Array:
     """int32[L, P] expert of each slot for float64[L, E] loads; see the specification."""
+    placed: Int32Array = _greedy(weight, slots_per_rank, _relative(speed, len(slots_per_rank)))
+    return placed
+
+
+def greedy_hierarchical(
+    weight: FloatArray, groups: int, node_of_rank: IntArray, slots_per_rank: IntArray, speed: FloatArray | None = None
+) -> Int32Array:
+    """int32[L, P] expert of each slot with every group inside one node; see the specification."""
+    pace = _relative(speed, len(slots_per_rank))
+    placed: Int32Array = _greedy_hierarchical(weight, groups, node_of_rank, slots_per_rank, pace)
+    return placed
+
+
+def _relative(speed: FloatArray | None, ranks: int) -> FloatArray:
+    return np.ones(ranks) if speed is None else speed / speed.max()
+
+
+@njit(cache=True, nogil=True)
+def _greedy(weight: FloatArray, slots_per_rank: IntArray, pace: FloatArray) -> Int32Array:
     slots = slots_per_rank.copy()
     out = np.empty((weight.shape[0], _first_slot(slots)[-1]), np.int32)
     for layer in range(weight.shape[0]):
-        _place(weight[layer].copy(), slots, out[layer])
+        _place(weight[layer].copy(), slots, pace, out[layer])
     return out
 
 
 @njit(cache=True, nogil=True)
-def greedy_hierarchical(
-    weight: FloatArray, groups: int, node_of_rank: IntArray, slots_per_rank: IntArray
+def _greedy_hierarchical(
+    weight: FloatArray, groups: int, node_of_rank: IntArray, slots_per_rank: IntArray, pace: FloatArray
 ) -> Int32Array:
-    """int32[L, P] expert of each slot with every group inside one node; see the specification."""
     ranks, layers = len(slots_per_rank), weight.shape[0]
     nodes = 0
     for rank in range(ranks):
         nodes = max(nodes, node_of_rank[rank] + 1)
+    node_pace = np.zeros(nodes)
+    for rank in range(ranks):
+        node_pace[node_of_rank[rank]] += pace[rank]
     first = _first_slot(slots_per_rank.copy())
     out = np.empty((layers, first[ranks]), np.int32)
     for layer in range(layers):
-        node_of_group = _pack_groups(weight[layer].copy(), groups, nodes)
+        node_of_group = _pack_groups(weight[layer].copy(), groups, node_pace)
         for node in range(nodes):
-            _place_on_node(weight[layer], node, node_of_group, node_of_rank, slots_per_rank, first, out[layer])
+            _place_on_node(weight[layer], node, node_of_group, node_of_rank, slots_per_rank, pace, first, out[layer])
     return out
+
+
+@njit(cache=True, nogil=True)
+def _sooner(a: int, b: int, load: FloatArray, pace: FloatArray, more: float) -> bool:
+    if pace[a] == pace[b]:
+        return bool(load[a] < load[b])
+    return bool((load[a] + more) / pace[a] < (load[b] + more) / pace[b])
 
 
 @njit(cache=True, nogil=True)
@@ -113,7 +140,8 @@ def _by_heat(unit: FloatArray, count: IntArray) -> IntArray:
 
 
 @njit(cache=True, nogil=True)
-def _pack_groups(weight: FloatArray, groups: int, nodes: int) -> IntArray:
+def _pack_groups(weight: FloatArray, groups: int, node_pace: FloatArray) -> IntArray:
+    nodes = len(node_pace)
     size, per_node = len(weight) // groups, groups // nodes
     load, node_load, used = np.zeros(groups), np.zeros(nodes), np.zeros(nodes, np.int64)
     for expert in range(size * groups):
@@ -122,7 +150,7 @@ def _pack_groups(weight: FloatArray, groups: int, nodes: int) -> IntArray:
     for group in _by_heat(load, np.ones(groups, np.int64)):
         node = -1
         for n in range(nodes):
-            if used[n] < per_node and (node < 0 or node_load[n] < node_load[node]):
+            if used[n] < per_node and (node < 0 or _sooner(n, node, node_load, node_pace, load[group])):
                 node = n
         node_of_group[group] = node
         used[node] += 1
@@ -137,14 +165,16 @@ def _place_on_node(
     node_of_group: IntArray,
     node_of_rank: IntArray,
     slots_per_rank: IntArray,
+    pace: FloatArray,
     first: IntArray,
     out: Int32Array,
 ) -> None:
     size = len(weight) // len(node_of_group)
     experts = np.array([e for e in range(len(weight)) if node_of_group[e // size] == node])
     slots = np.array([slots_per_rank[r] for r in range(len(node_of_rank)) if node_of_rank[r] == node])
+    paces = np.array([pace[r] for r in range(len(node_of_rank)) if node_of_rank[r] == node])
     placed = np.empty(slots.sum(), np.int32)
-    _place(weight[experts], slots, placed)
+    _place(weight[experts], slots, paces, placed)
     taken = 0
     for rank in range(len(node_of_rank)):
         if node_of_rank[rank] == node:
@@ -154,7 +184,7 @@ def _place_on_node(
 
 
 @njit(cache=True, nogil=True)
-def _place(weight: FloatArray, slots_per_rank: IntArray, out: Int32Array) -> None:
+def _place(weight: FloatArray, slots_per_rank: IntArray, pace: FloatArray, out: Int32Array) -> None:
     ranks = len(slots_per_rank)
     first = _first_slot(slots_per_rank)
     used, load, holds = np.zeros(ranks, np.int64), np.zeros(ranks), np.zeros(ranks, np.int64)
@@ -166,13 +196,13 @@ def _place(weight: FloatArray, slots_per_rank: IntArray, out: Int32Array) -> Non
     count, unit = _replicas(weight, len(out), cap)
     for expert in _by_heat(unit, count):
         for replica in range(count[expert]):
-            rank = _least_loaded(load, used, slots_per_rank, holds, expert)
+            rank = _least_busy(load, pace, unit[expert], used, slots_per_rank, holds, expert)
             if rank >= 0:
                 out[first[rank] + used[rank]] = expert
                 used[rank] += 1
                 load[rank] += unit[expert]
             else:
-                rank = _swap_in(expert, unit, out, first, used, slots_per_rank, holds, load)
+                rank = _swap_in(expert, unit, out, first, used, slots_per_rank, pace, holds, load)
             if rank < 0:
                 _drop_rest(expert, replica, weight, count, unit, holds, load)
                 break
@@ -181,10 +211,14 @@ def _place(weight: FloatArray, slots_per_rank: IntArray, out: Int32Array) -> Non
 
 
 @njit(cache=True, nogil=True)
-def _least_loaded(load: FloatArray, used: IntArray, slots: IntArray, holds: IntArray, expert: int) -> int:
+def _least_busy(
+    load: FloatArray, pace: FloatArray, more: float, used: IntArray, slots: IntArray, holds: IntArray, expert: int
+) -> int:
     best = -1
     for rank in range(len(load)):
-        if used[rank] < slots[rank] and holds[rank] != expert and (best < 0 or load[rank] < load[best]):
+        if used[rank] == slots[rank] or holds[rank] == expert:
+            continue
+        if best < 0 or _sooner(rank, best, load, pace, more):
             best = rank
     return best
 
@@ -197,6 +231,7 @@ def _swap_in(
     first: IntArray,
     used: IntArray,
     slots: IntArray,
+    pace: FloatArray,
     holds: IntArray,
     load: FloatArray,
 ) -> int:
@@ -207,7 +242,7 @@ def _swap_in(
                 continue
             for slot in range(first[b], first[b] + used[b]):
                 moved = out[slot]
-                highest = max(load[a] + unit[moved], load[b] - unit[moved] + unit[expert])
+                highest = max((load[a] + unit[moved]) / pace[a], (load[b] - unit[moved] + unit[expert]) / pace[b])
                 if highest < best and not _contains(out, first[a], used[a], moved):
                     best, to, full, from_slot = highest, a, b, slot
     if to >= 0:

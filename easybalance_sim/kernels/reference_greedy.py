@@ -1,8 +1,9 @@
 """Greedy replication and packing (EPLB) as naive loops; the specification of `numba_greedy`.
 
 The steps are those of DeepSeek's expert-parallel load balancer (github.com/deepseek-ai/EPLB): replicas go one by one to
-the expert with the largest load per replica, replicas are packed heaviest first onto the least loaded rank. Two rules
-are ours: an expert never sits twice on a rank, and slots per rank may differ.
+the expert with the largest load per replica, replicas are packed heaviest first onto the least loaded rank. Three rules
+are ours: an expert never sits twice on a rank; slots per rank may differ; so may speeds: a replica goes where load /
+speed is lowest once it is there. Equally fast ranks are told apart by their load before that.
 
 Every choice follows one total order, so that a plan does not depend on the machine: an expert is *hotter* than another
 when its load per replica is larger, on a tie when it has fewer replicas, on a tie when its id is lower.
@@ -33,31 +34,32 @@ def replicate(weight: FloatArray, slots: int, cap: int) -> IntArray:
     return count
 
 
-def greedy(weight: FloatArray, slots_per_rank: IntArray) -> Int32Array:
+def greedy(weight: FloatArray, slots_per_rank: IntArray, speed: FloatArray | None = None) -> Int32Array:
     """int32[L, P] expert of each slot, slots numbered rank by rank; every layer is placed on its own.
 
-    weight: float64[L, E] loads ≥ 0 · slots_per_rank: int64[R], each ≤ E, sum P ≥ E.
+    weight: float64[L, E] loads ≥ 0 · slots_per_rank: int64[R], each ≤ E, sum P ≥ E · speed: float64[R], None = equal.
     """
-    placed = [_place(layer, slots_per_rank) for layer in weight]
+    placed = [_place(layer, slots_per_rank, _relative(speed, len(slots_per_rank))) for layer in weight]
     return np.array(placed, np.int32).reshape(len(weight), int(slots_per_rank.sum()))
 
 
 def greedy_hierarchical(
-    weight: FloatArray, groups: int, node_of_rank: IntArray, slots_per_rank: IntArray
+    weight: FloatArray, groups: int, node_of_rank: IntArray, slots_per_rank: IntArray, speed: FloatArray | None = None
 ) -> Int32Array:
     """int32[L, P] expert of each slot; every group of E/groups neighbouring experts stays inside one node.
 
     weight: float64[L, E] · node_of_rank: int64[R], ids 0..N-1, N divides `groups` · slots_per_rank: int64[R]; the slots
-    of each node hold E/N experts and no rank has more slots than that.
+    of each node hold E/N experts and no rank has more slots than that · speed: float64[R], None = equal.
     """
-    nodes = int(node_of_rank.max()) + 1
+    nodes, pace = int(node_of_rank.max()) + 1, _relative(speed, len(node_of_rank))
+    node_pace = [sum(float(p) for p in pace[node_of_rank == n]) for n in range(nodes)]
     first = np.concatenate([[0], np.cumsum(slots_per_rank)])
     out = np.full((len(weight), int(first[-1])), -1, np.int32)
     for layer, loads in enumerate(weight):
-        for node, experts in enumerate(_experts_of_nodes(loads, groups, nodes)):
+        for node, experts in enumerate(_experts_of_nodes(loads, groups, node_pace)):
             ranks = [r for r in range(len(node_of_rank)) if node_of_rank[r] == node]
             slots = [first[r] + k for r in ranks for k in range(slots_per_rank[r])]
-            placed = _place(loads[experts], slots_per_rank[ranks])
+            placed = _place(loads[experts], slots_per_rank[ranks], pace[ranks])
             for slot, local in zip(slots, placed, strict=True):
                 out[layer, slot] = experts[local]
     return out
@@ -67,22 +69,39 @@ def _by_heat(weight: FloatArray, count: IntArray, experts: list[int]) -> list[in
     return sorted(experts, key=lambda e: (-weight[e] / count[e], count[e], e))
 
 
-def _experts_of_nodes(weight: FloatArray, groups: int, nodes: int) -> list[list[int]]:
-    """Groups to nodes, heaviest first to the least loaded node that still takes one; groups/nodes each."""
-    size = len(weight) // groups
+def _relative(speed: FloatArray | None, ranks: int) -> FloatArray:
+    """float64[R] speed over the highest one: exactly 1 for equal ranks, so that they are compared by their loads."""
+    return np.ones(ranks) if speed is None else speed / speed.max()
+
+
+def _least_busy(able: list[int], load: list[float], pace: FloatArray | list[float], more: float) -> int:
+    """The first of `able` that no later one beats with `more` load added."""
+    best = able[0]
+    for one in able[1:]:
+        if pace[one] == pace[best]:
+            sooner = load[one] < load[best]
+        else:
+            sooner = (load[one] + more) / pace[one] < (load[best] + more) / pace[best]
+        best = one if sooner else best
+    return best
+
+
+def _experts_of_nodes(weight: FloatArray, groups: int, node_pace: list[float]) -> list[list[int]]:
+    """Groups to nodes, heaviest first to the least busy node that still takes one; groups/nodes each."""
+    size, nodes = len(weight) // groups, len(node_pace)
     load = [sum(float(w) for w in weight[g * size : (g + 1) * size]) for g in range(groups)]
     node_load = [0.0] * nodes
     experts: list[list[int]] = [[] for _ in range(nodes)]
     for group in sorted(range(groups), key=lambda g: (-load[g], g)):
         free = [n for n in range(nodes) if len(experts[n]) < size * (groups // nodes)]
-        node = min(free, key=lambda n: (node_load[n], n))
+        node = _least_busy(free, node_load, node_pace, load[group])
         experts[node] += range(group * size, (group + 1) * size)
         node_load[node] += load[group]
     return [sorted(held) for held in experts]
 
 
-def _place(weight: FloatArray, slots_per_rank: IntArray) -> list[int]:
-    ranks = _Ranks([int(s) for s in slots_per_rank])
+def _place(weight: FloatArray, slots_per_rank: IntArray, pace: FloatArray) -> list[int]:
+    ranks = _Ranks([int(s) for s in slots_per_rank], pace)
     count = replicate(weight, sum(ranks.slots), sum(s > 0 for s in ranks.slots))
     unit = weight / count
     for expert in _by_heat(weight, count, list(range(len(weight)))):
@@ -96,10 +115,10 @@ def _place(weight: FloatArray, slots_per_rank: IntArray) -> list[int]:
 
 
 class _Ranks:
-    """held: experts of each rank in slot order · load: sum of their loads per replica."""
+    """pace: relative speed · held: experts of each rank in slot order · load: sum of their loads per replica."""
 
-    def __init__(self, slots: list[int]) -> None:
-        self.slots = slots
+    def __init__(self, slots: list[int], pace: FloatArray) -> None:
+        self.slots, self.pace = slots, pace
         self.held: list[list[int]] = [[] for _ in slots]
         self.load = [0.0] * len(slots)
 
@@ -107,16 +126,16 @@ class _Ranks:
         return len(self.held[rank]) < self.slots[rank]
 
     def put(self, expert: int, unit: FloatArray) -> bool:
-        """One replica to the least loaded rank with a free slot that lacks the expert, if there is one."""
+        """One replica to the least busy rank with a free slot that lacks the expert, if there is one."""
         able = [r for r in range(len(self.slots)) if self.has_free(r) and expert not in self.held[r]]
         if able:
-            rank = min(able, key=lambda r: (self.load[r], r))
+            rank = _least_busy(able, self.load, self.pace, float(unit[expert]))
             self.held[rank].append(expert)
             self.load[rank] += unit[expert]
         return bool(able)
 
     def swap_in(self, expert: int, unit: FloatArray) -> bool:
-        """One replica onto a full rank, whose expert moves to a free slot: the move that keeps both loads lowest.
+        """One replica onto a full rank, whose expert moves to a free slot: the move that keeps both least busy.
 
         First found on a tie, scanning the rank with the free slot, then the full rank, then its slots.
         """
@@ -126,7 +145,10 @@ class _Ranks:
                 if not self.has_free(to) or self.has_free(full) or expert in self.held[full]:
                     continue
                 for slot, moved in enumerate(self.held[full]):
-                    highest = max(self.load[to] + unit[moved], self.load[full] - unit[moved] + unit[expert])
+                    highest = max(
+                        (self.load[to] + unit[moved]) / self.pace[to],
+                        (self.load[full] - unit[moved] + unit[expert]) / self.pace[full],
+                    )
                     if moved not in self.held[to] and highest < best:
                         best, move = highest, (to, full, slot)
         if move is not None:

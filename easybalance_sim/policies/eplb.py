@@ -8,10 +8,13 @@ from easybalance_sim.policies import Problem
 
 
 def place(problem: Problem) -> Plan:
-    """The global policy of DeepSeek's EPLB (github.com/deepseek-ai/EPLB) on the forecast; uses every slot."""
+    """The global policy of DeepSeek's EPLB (github.com/deepseek-ai/EPLB) on the forecast; uses every slot.
+
+    A slow rank gets less: replicas go where load / speed is lowest.
+    """
     slots = problem.topology.slots_per_rank
     return Plan(
-        expert_of_slot=kernels.load().greedy(problem.forecast, slots),
+        expert_of_slot=kernels.load().greedy(problem.forecast, slots, problem.topology.speed),
         slots_per_rank=slots,
         experts=problem.experts,
         policy="eplb",

@@ -20,7 +20,7 @@ def place(problem: Problem) -> Plan:
     topology = problem.topology
     return Plan(
         expert_of_slot=kernels.load().greedy_hierarchical(
-            problem.forecast, problem.groups, topology.node_of_rank, topology.slots_per_rank
+            problem.forecast, problem.groups, topology.node_of_rank, topology.slots_per_rank, topology.speed
         ),
         slots_per_rank=topology.slots_per_rank,
         experts=problem.experts,

@@ -12,7 +12,7 @@ def place(problem: Problem) -> Plan:
     """One replica of each expert, heaviest first to the least loaded rank; E//R or E//R + 1 slots per rank."""
     slots = zero_redundancy_slots(problem)
     return Plan(
-        expert_of_slot=kernels.load().greedy(problem.forecast, slots),
+        expert_of_slot=kernels.load().greedy(problem.forecast, slots, problem.topology.speed),
         slots_per_rank=slots,
         experts=problem.experts,
         policy="eplb_no_redundancy",

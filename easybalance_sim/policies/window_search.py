@@ -25,7 +25,7 @@ def place(problem: Problem) -> Plan:
         raise NotApplicable(f"{len(problem.windows)} windows, a search needs at least {FEWEST_WINDOWS}")
     slots = problem.topology.slots_per_rank
     start = Plan(
-        expert_of_slot=kernels.load().greedy(problem.forecast, slots),
+        expert_of_slot=kernels.load().greedy(problem.forecast, slots, problem.topology.speed),
         slots_per_rank=slots,
         experts=problem.experts,
         policy=NAME,

@@ -11,18 +11,20 @@ from easybalance_sim.arrays import FloatArray, IntArray, frozen
 from easybalance_sim.kernels import numba_greedy, reference_greedy
 
 
-def check_global(weight: object, slots_per_rank: object) -> None:
-    arguments = (frozen(weight, np.float64), frozen(slots_per_rank, np.int64))
+def check_global(weight: object, slots_per_rank: object, speed: FloatArray | None = None) -> None:
+    arguments = (frozen(weight, np.float64), frozen(slots_per_rank, np.int64), speed)
     compiled, specified = (module.greedy(*arguments) for module in (numba_greedy, reference_greedy))
     assert compiled.dtype == specified.dtype == np.int32
     assert compiled.tolist() == specified.tolist()
 
 
-def check_hierarchical(weight: object, groups: int, node_of_rank: object, slots_per_rank: object) -> None:
+def check_hierarchical(
+    weight: object, groups: int, node_of_rank: object, slots_per_rank: object, speed: FloatArray | None = None
+) -> None:
     loads, nodes = frozen(weight, np.float64), frozen(node_of_rank, np.int64)
     slots = frozen(slots_per_rank, np.int64)
     compiled, specified = (
-        module.greedy_hierarchical(loads, groups, nodes, slots) for module in (numba_greedy, reference_greedy)
+        module.greedy_hierarchical(loads, groups, nodes, slots, speed) for module in (numba_greedy, reference_greedy)
     )
     assert compiled.dtype == specified.dtype == np.int32
     assert compiled.tolist() == specified.tolist()
@@ -113,6 +115,26 @@ def test_greedy_hierarchical(case: tuple[FloatArray, int, list[int], list[int]])
 def test_greedy_hierarchical_at_a_real_size() -> None:
     loads = np.random.default_rng(1).lognormal(5, 1, (2, 64))
     check_hierarchical(loads, 8, np.arange(16) // 4, np.full(16, 6))
+
+
+def speeds(ranks: int) -> st.SearchStrategy[FloatArray]:
+    """Few different ones, so that ranks tie; or any."""
+    element = st.one_of(st.sampled_from([0.5, 1.0, 1.0]), st.floats(0.125, 4))
+    return st.lists(element, min_size=ranks, max_size=ranks).map(np.array)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ragged(), st.data())
+def test_greedy_on_uneven_speeds(case: tuple[FloatArray, list[int]], data: st.DataObject) -> None:
+    check_global(*case, speed=data.draw(speeds(len(case[1]))))
+
+
+@settings(max_examples=100, deadline=None)
+@given(nodes_and_groups(), st.data())
+def test_greedy_hierarchical_on_uneven_speeds(
+    case: tuple[FloatArray, int, list[int], list[int]], data: st.DataObject
+) -> None:
+    check_hierarchical(*case, speed=data.draw(speeds(len(case[2]))))
 
 
 def test_inputs_are_left_alone() -> None:

@@ -13,10 +13,10 @@ from easybalance_sim.arrays import AnyArray, FloatArray, IntArray, frozen
 from easybalance_sim.kernels import numba_greedy
 
 
-def greedy(loads: object, slots_per_rank: object) -> list[list[int]]:
+def greedy(loads: object, slots_per_rank: object, speed: FloatArray | None = None) -> list[list[int]]:
     """Experts of each rank for one layer."""
     slots = frozen(slots_per_rank, np.int64)
-    placed = numba_greedy.greedy(frozen(np.array([loads]), np.float64), slots)[0]
+    placed = numba_greedy.greedy(frozen(np.array([loads]), np.float64), slots, speed)[0]
     return [held.tolist() for held in np.split(placed, np.cumsum(slots)[:-1])]
 
 
@@ -53,6 +53,34 @@ def test_every_plan_is_sound(case: tuple[list[float], list[int]]) -> None:
     assert replicas.min() >= 1
     assert replicas.max() <= len(slots)
     assert greedy(loads, slots) == ranks
+
+
+@settings(max_examples=100, deadline=None)
+@given(cluster(), st.sampled_from([0.3, 0.7, 1.0, 3.0]))
+def test_equal_speeds_are_no_speeds(case: tuple[list[float], list[int]], speed: float) -> None:
+    loads, slots = case
+    assert greedy(loads, slots, np.full(len(slots), speed)) == greedy(loads, slots)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cluster(), st.data())
+def test_every_plan_for_uneven_speeds_is_sound(case: tuple[list[float], list[int]], data: st.DataObject) -> None:
+    loads, slots = case
+    speed = data.draw(st.lists(st.floats(0.1, 4), min_size=len(slots), max_size=len(slots)))
+    ranks = greedy(loads, slots, np.array(speed))
+    assert [len(held) for held in ranks] == slots
+    assert all(len(set(held)) == len(held) for held in ranks)
+    assert counts(ranks, len(loads)).min() >= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=2, max_size=6))
+def test_many_small_loads_are_shared_by_speed(seed: int, speed: list[float]) -> None:
+    loads, pace = np.random.default_rng(seed).uniform(0.5, 1.5, 40 * len(speed)), np.array(speed)
+    slots = np.maximum(1, (len(loads) * pace / pace.sum()).astype(int))
+    slots[np.argsort(-pace, kind="stable")[: len(loads) - slots.sum()]] += 1
+    busy = rank_loads(greedy(loads, slots, pace), loads) / pace
+    assert busy.max() <= 1.15 * loads.sum() / pace.sum()
 
 
 @settings(max_examples=100, deadline=None)
