@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,9 +102,12 @@ def replayed(
     windowing: Windowing | None = None,
     recorded_ranks: int | None = None,
     seed: int = 0,
+    speed: Sequence[float] | None = None,
 ) -> Outcome:
     """One plan on one stream of batches."""
     topology = uniform(plan.ranks, ranks_per_node, int(plan.slots_per_rank.max()))
+    if speed is not None:
+        topology = replace(topology, speed=np.array(speed))
     (outcome,) = replay(
         [batches] if isinstance(batches, TokenBatch) else batches,
         [subject(plan, topology, rule, cost_of(plan, topology, mode=mode), seed)],

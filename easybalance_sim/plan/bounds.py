@@ -112,22 +112,27 @@ def hierarchical_bound(weight: FloatArray, groups: int, node_of_rank: IntArray, 
     return np.maximum(bound, _ratio(best(tuple(range(groups))), mean))
 
 
-def window_bound(tokens: AnyArray, slots_per_rank: IntArray, *, whole: bool = True) -> FloatArray:
+def window_bound(
+    tokens: AnyArray, slots_per_rank: IntArray, speed: FloatArray | None = None, *, whole: bool = True
+) -> FloatArray:
     """float64[W, L] rank imbalance of a window that no placement with these slots can go below, not even one made for
     that window alone, whatever rule picks the replica; NaN without traffic. Its mean and quantiles bound those of
     every plan, fixed or re-planned.
 
-    tokens: [W, L, E] assignments · whole: loads of ranks are whole assignments (a replay of tokens; not expectations),
-    so the busiest rank has the mean rounded up, or more. Without redundancy no rule has a choice, and the bound of
-    `even_split_bound` for P = E applies.
+    tokens: [W, L, E] assignments · speed: float64[R] as in `lower_bound` · whole: loads of ranks are whole assignments
+    (a replay of tokens; not expectations), so the busiest of equally fast ranks has the mean rounded up, or more.
+    Without redundancy no rule has a choice, and the bound of `even_split_bound` for P = E applies; the rank that it
+    speaks of may be the fastest one.
     """
     shape, ranks, slots = tokens.shape, len(slots_per_rank), int(np.sum(slots_per_rank))
     loads = tokens.reshape(-1, shape[2]).astype(np.float64)
     mean = loads.sum(axis=1) / ranks
-    least = lower_bound(loads, ranks, slots) * mean
+    pace = None if speed is None or not np.ptp(speed) else speed / speed.mean()
+    fastest = 1.0 if pace is None else float(pace.max())
+    least = lower_bound(loads, ranks, slots, pace) * mean
     if slots == shape[2]:
-        least = np.maximum(least, _alone(loads, ranks, int(np.min(slots_per_rank))))
-    if whole:
+        least = np.maximum(least, _alone(loads, ranks, int(np.min(slots_per_rank))) / fastest)
+    if whole and pace is None:
         least = np.maximum(least, np.ceil(least * _SLACK))
     return np.where(mean > 0, _ratio(least, mean), np.nan).reshape(shape[:2])
 

@@ -84,15 +84,15 @@ def slot_share(plan: Plan, flow: Flow, node_of_rank: IntArray) -> FloatArray:
 
 
 def tail(plan: Plan, windows: IntArray, flow: Flow, topology: Topology) -> float:
-    """Mean over layers of the P99 over windows of busiest / mean rank, ranks weighed by their speed.
+    """Mean over layers of the P99 over windows of the busiest rank's load / speed over total load / total speed.
 
     windows: int64[W, L, E].
     """
     share, layer = slot_share(plan, flow, topology.node_of_rank), np.arange(plan.layers)[:, None]
     slots = windows[:, layer, plan.expert_of_slot] * share
-    loads = np.add.reduceat(slots, plan.slot_start[:-1], axis=2) / topology.speed
-    mean = loads.mean(axis=2)
-    ratio = np.divide(loads.max(axis=2), mean, out=np.ones_like(mean), where=mean > 0)
+    loads = np.add.reduceat(slots, plan.slot_start[:-1], axis=2)
+    mean = loads.sum(axis=2) / topology.speed.sum()
+    ratio = np.divide((loads / topology.speed).max(axis=2), mean, out=np.ones_like(mean), where=mean > 0)
     return float(np.quantile(ratio, 0.99, axis=0).mean())
 
 

@@ -80,7 +80,7 @@ def replay(
     recorded_ranks: R of the recording; when it is not the cluster's R, a token's source rank is request mod R.
     progress: called with the tokens done after each batch.
     """
-    tallies = [Tally(item.plan) for item in subjects]
+    tallies = [Tally(item.plan, item.cost.speed) for item in subjects]
     workers = len(os.sched_getaffinity(0))
     for batch in batches:
         placed = with_sources(batch, len(route.node), recorded_ranks)

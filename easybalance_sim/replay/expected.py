@@ -65,8 +65,8 @@ def replay_counts(
         tokens=round(float(batch.max(axis=1).sum())),
         steps=len(tokens),
         tokens_per_step=float(step_tokens),
-        window_imbalance=imbalance(rank_tokens),
-        window_bound=window_bound(tokens, plan.slots_per_rank, whole=False),
+        window_imbalance=imbalance(rank_tokens, topology.speed),
+        window_bound=window_bound(tokens, plan.slots_per_rank, topology.speed, whole=False),
         layer_seconds=seconds.total,
         active_slots=np.bincount(seconds.active.ravel()),
         phase_share=parts / max(parts.sum(), 1e-300),
@@ -74,6 +74,7 @@ def replay_counts(
         rank_pairs=np.broadcast_to(flow.arriving.sum(axis=(0, 1)) / plan.ranks, (plan.ranks, plan.ranks)),
         node_pairs=_node_pairs(flow, topology),
         copy_bytes=cost.copy_bytes,
+        speed=topology.speed,
         expected=True,
     )
 

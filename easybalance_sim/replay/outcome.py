@@ -22,11 +22,12 @@ class Outcome:
     """A plan on traffic.
 
     tokens, steps: how much · tokens_per_step: mean size of the steps behind `layer_seconds` · window_imbalance:
-    float64[w, L] max/mean rank tokens, NaN without traffic · window_bound: float64[w, L] what no plan with these slots
+    float64[w, L] of `tally.imbalance`, NaN without traffic · window_bound: float64[w, L] what no plan with these slots
     goes below · layer_seconds: float[W, L] · active_slots: int64[S+1] how often a rank had that many active slots, over
     steps × layers × ranks · phase_share: float64[3] shares of dispatch, expert, combine time · expert_tokens: [L, E]
     assignments · rank_pairs: [R, R] and node_pairs: [N, N] copies sent · copy_bytes: bytes of one copy, dispatch +
-    combine · expected: figures are expectations over counts, not a replay of tokens.
+    combine · speed: float64[R] of the ranks, None = equal · expected: figures are expectations over counts, not a
+    replay of tokens.
     """
 
     plan: Plan
@@ -42,6 +43,7 @@ class Outcome:
     rank_pairs: FloatArray | IntArray
     node_pairs: FloatArray | IntArray
     copy_bytes: float
+    speed: FloatArray | None = None
     expected: bool = False
 
     @property
@@ -76,7 +78,7 @@ class Outcome:
 
     def section(self, shape: ModelShape) -> dict[str, Any]:
         """The `plan` / `baseline` object of a report (keys as in the documented JSON)."""
-        bound = lower_bound(self.expert_tokens.astype(np.float64), self.plan.ranks, self.plan.slots)
+        bound = lower_bound(self.expert_tokens.astype(np.float64), self.plan.ranks, self.plan.slots, self.speed)
         memory = expert_memory_bytes(self.plan.slots_per_rank, shape)
         return {
             "policy": self.plan.policy,

@@ -30,10 +30,10 @@ class StepBlock:
 
 
 class Tally:
-    """What a plan did over all steps added so far."""
+    """What a plan did over all steps added so far; speed: float64[R] of the ranks, None = equal."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, speed: FloatArray | None = None) -> None:
+        self.plan, self.speed = plan, speed
         self.tokens = self.steps = 0
         self.rank_pairs: IntArray = np.zeros((plan.ranks, plan.ranks), np.int64)
         self.node_pairs: IntArray = np.zeros((0, 0), np.int64)
@@ -75,11 +75,12 @@ class Tally:
             rank_pairs=self.rank_pairs,
             node_pairs=self.node_pairs,
             copy_bytes=copy_bytes,
+            speed=self.speed,
         )
 
     def _by_window(self) -> tuple[FloatArray, FloatArray]:
-        """float64[w, L] max / mean rank tokens per window and layer, and what no plan goes below; a last window cut
-        short is left out if others exist, layers without traffic are NaN."""
+        """float64[w, L] imbalance per window and layer, and what no plan goes below; a last window cut short is left
+        out if others exist, layers without traffic are NaN."""
         last = [] if self._open is None else [self._open]
         empty = np.zeros((0, self.plan.layers))
         ratios = np.concatenate([empty, *self._ratios, *(self._imbalance(one) for one in last)])
@@ -99,10 +100,10 @@ class Tally:
             self._window_steps.append(closed.steps)
 
     def _imbalance(self, windows: _Windows) -> FloatArray:
-        return imbalance(rank_sums(windows.slot_tokens, self.plan))
+        return imbalance(rank_sums(windows.slot_tokens, self.plan), self.speed)
 
     def _bound(self, windows: _Windows) -> FloatArray:
-        return window_bound(expert_sums(windows.slot_tokens, self.plan), self.plan.slots_per_rank)
+        return window_bound(expert_sums(windows.slot_tokens, self.plan), self.plan.slots_per_rank, self.speed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,8 +161,14 @@ def expert_sums(slot_values: AnyArray, plan: Plan) -> AnyArray:
     return sums
 
 
-def imbalance(rank_tokens: AnyArray) -> FloatArray:
-    """float64[...] max / mean over the last axis, NaN where there is no traffic."""
+def imbalance(rank_tokens: AnyArray, speed: FloatArray | None = None) -> FloatArray:
+    """float64[...] largest tokens / speed over the last axis (ranks), in units of total tokens / total speed; NaN where
+    there is no traffic.
+
+    speed: float64[R]; equal speeds, or None, make it max / mean of the tokens.
+    """
     mean = rank_tokens.mean(axis=-1)
-    ratio: FloatArray = np.divide(rank_tokens.max(axis=-1), mean, out=np.full(mean.shape, np.nan), where=mean > 0)
+    # Tokens stay whole numbers where ranks are equally fast.
+    paced = rank_tokens if speed is None or not np.ptp(speed) else rank_tokens * (speed.mean() / speed)
+    ratio: FloatArray = np.divide(paced.max(axis=-1), mean, out=np.full(mean.shape, np.nan), where=mean > 0)
     return ratio

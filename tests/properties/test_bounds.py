@@ -200,6 +200,20 @@ def test_no_replay_is_under_the_bound_of_its_window(rule: str, seed: int, slots:
         assert found.window_bound.min() >= 1.0
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([[2, 2, 2, 2], [3, 2, 3, 1], [4, 4]]),
+    st.lists(st.floats(0.2, 3), min_size=4, max_size=4),
+)
+def test_no_replay_on_uneven_ranks_is_under_the_bound(seed: int, slots: list[int], speeds: list[float]) -> None:
+    for experts in (sum(slots), sum(slots) - 1):
+        batch = random_batch(seed, tokens=40, steps=6, layers=2, experts=experts, top_k=2, ranks=len(slots))
+        found = replayed(batch, random_plan(seed, 2, experts, slots), speed=speeds[: len(slots)])
+        assert (found.window_bound <= found.window_imbalance + ROUNDING).all()
+        assert found.window_bound.min() >= 1.0 - ROUNDING
+
+
 def test_no_expectation_is_under_the_bound_of_its_window() -> None:
     rng = np.random.default_rng(4)
     tokens = rng.integers(0, 40, (9, 2, 6)) * rng.integers(0, 3, (9, 2, 6))

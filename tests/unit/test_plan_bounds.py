@@ -179,3 +179,13 @@ def test_rounding_up_never_lifts_a_whole_number() -> None:
     """Three replicas of 300,000 / 3: exactly 100,000 tokens, whatever the float says."""
     tokens = np.array([[[300_000, 1, 1]]])
     assert window_bound(tokens, equal(5, 1))[0, 0] == pytest.approx(100_000 / (300_002 / 5))
+
+
+def test_windows_on_ranks_of_uneven_speed() -> None:
+    """Three slots, no redundancy: 8 on the fast rank is 8 / 2 against 12 / 3; half a token is no wonder there."""
+    tokens = np.array([[[8, 2, 2]], [[1, 0, 0]], [[12, 1, 1]]])
+    found = window_bound(tokens, np.array([1, 2]), np.array([2.0, 1.0]))
+    assert found[:, 0] == pytest.approx([1.0, 1.5, 6 / (14 / 3)])
+    assert (
+        window_bound(tokens, equal(2, 2), np.array([0.7, 0.7])).tolist() == window_bound(tokens, equal(2, 2)).tolist()
+    )

@@ -57,7 +57,7 @@ class Watching:
     """A cost model that keeps what it was asked."""
 
     def __init__(self, cost: LayerCost) -> None:
-        self.cost, self.copy_bytes = cost, cost.copy_bytes
+        self.cost, self.copy_bytes, self.speed = cost, cost.copy_bytes, cost.speed
         self.seen: list[tuple[AnyArray, ...]] = []
 
     def seconds(self, *counts: AnyArray) -> LayerSeconds:

@@ -62,6 +62,23 @@ def test_imbalance_is_max_over_mean_and_unknown_without_traffic() -> None:
     assert np.isnan(found[2])
 
 
+def test_a_slow_rank_is_as_busy_with_less() -> None:
+    tokens, speed = np.array([[[4, 2], [3, 3]]]), np.array([1.0, 0.5])
+    assert imbalance(tokens, speed)[0] == pytest.approx([1.0, 6 / 4])
+    equal = imbalance(tokens, np.array([0.7, 0.7]))
+    assert equal.tolist() == imbalance(tokens).tolist() == [[4 / 3, 1.0]]
+
+
+def test_windows_know_the_speeds_of_their_ranks() -> None:
+    tally = Tally(PLAN, np.array([0.5, 1.0]))
+    tally.add(block([0], [STEP]))
+    outcome = tally.outcome(1.0)
+    # Layer 0 has ranks (1, 2), layer 1 (3, 3); capacity 1.5 in both.
+    assert outcome.window_imbalance[0] == pytest.approx([1.0, 6 / 4])
+    assert (outcome.window_bound <= outcome.window_imbalance + 1e-12).all()
+    assert outcome.speed is not None and outcome.speed.tolist() == [0.5, 1.0]
+
+
 def test_windows_add_up_across_blocks() -> None:
     outcome = tallied(block([0, 0], [STEP, OTHER]), block([0, 1, 1, 1], [STEP, OTHER, OTHER, OTHER])).outcome(1.0)
     # Window 0: layer 0 has ranks (1+0+1, 2+3+2), layer 1 (3+0+3, 3+6+3).
