@@ -26,8 +26,8 @@ from tests.bench.window_rows import (
     SEEDS,
     Figures,
     Row,
-    header,
     plans_of,
+    print_header,
     ratio_figures,
     require_no_worse,
     told,
@@ -37,6 +37,11 @@ from tests.listeners import Heard
 
 RANKS, SPLIT = 8, "request"
 TRACES = {"whole recording": DATA / "tinymoe_routing" / "tokens.parquet", "sample": SAMPLE}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def headed() -> None:
+    print_header()
 
 
 def rows_of(trace: Path, steps: int, slots: int, seed: int) -> tuple[Row, Row]:
@@ -97,7 +102,7 @@ def test_tinymoe(name: str, steps: int, slots: int, capsys: pytest.CaptureFixtur
     serving, whole = zip(*(rows_of(trace, steps, slots, seed) for seed in SEEDS), strict=True)
     reports = [planned(trace, steps, slots, seed) for seed in SEEDS]
     case = f"TinyMoE {name}, {RANKS} × {slots}, {steps} step{'s' if steps > 1 else ''}"
-    lines = ["", header(), told(f"{case}, in service", serving), told(f"{case}, all windows", whole)]
+    lines = ["", told(f"{case}, in service", serving), told(f"{case}, all windows", whole)]
     with capsys.disabled():
         print("\n".join([*lines, *map(choice, SEEDS, reports)]), flush=True)
     require_no_worse([*serving, *whole])

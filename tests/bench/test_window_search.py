@@ -13,14 +13,14 @@ import pytest
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.topology import uniform
 from tests.bench.recorded_requests import Recorded, rebatched, recorded, serve, splits
-from tests.bench.window_rows import SEEDS, Row, header, plans_of, require_no_worse, told
+from tests.bench.window_rows import SEEDS, Row, plans_of, print_header, require_no_worse, told
 from tests.window_problems import balance, problem_of
 
 
 @pytest.fixture(scope="module")
 def requests() -> Recorded:
     given = recorded()
-    print("\n" + header(), flush=True)
+    print_header()
     return given
 
 

@@ -61,10 +61,11 @@ def ratio_figures(ratio: FloatArray) -> Figures:
     return float(np.nanmean(ratio, axis=0).mean()), float(np.nanquantile(ratio, 0.99, axis=0).mean())
 
 
-def header() -> str:
-    """The two lines above the rows."""
+def print_header() -> None:
+    """The two lines above the rows, after the reason if peers are missing: a test's own output would be captured."""
+    sglang_ports()
     cells = ["case", *PLANNERS, *(f"cut, {name}" for name in CUTS), "against EPLB, worst seed"]
-    return f"| {' | '.join(cells)} |\n|{'---|' * len(cells)}"
+    print(f"\n| {' | '.join(cells)} |\n|{'---|' * len(cells)}", flush=True)
 
 
 def told(case: str, rows: Sequence[Row]) -> str:
