@@ -44,7 +44,7 @@ def sweep(
     Zero redundancy is always among the points. Exit 0; nothing is planned for use: `ebsim plan` does that.
 
     \b
-    Example: ebsim sweep traces/tinymoe.parquet --redundancy 0,1,2 --per-layer --figure sweep.svg
+    Example: ebsim sweep traces/tinymoe.parquet --redundancy 0,1 --per-layer --figure sweep.svg
     """
     console = Console()
     chosen_ranks = sweep_options.rank_numbers(ranks)

@@ -41,7 +41,7 @@ def _curve(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
         mark = "→" if knee is not None and knee["point"] == number else ""
         rows.append((mark, str(point["extra_slots_per_rank"]), str(point["slots_per_rank"]), *_uniform(point)))
         if "per_layer" in point:
-            rows.append(("", "", *_by_layer(point["per_layer"])))
+            rows.append(("", "", *_by_layer(point["per_layer"], point["memory_bytes_per_rank"])))
     lines = [_place(curve), aligned(_columns_left(rows), left=1), _verdict(report, curve)]
     if any("per_layer" in point for point in curve["points"]):
         lines.append(f"per layer: {report['per_layer_note']}")
@@ -58,10 +58,11 @@ def _uniform(point: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"{point['redundant_slots']}", point["policy"], *_figures(point))
 
 
-def _by_layer(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _by_layer(row: Mapping[str, Any], uniform_bytes: int) -> tuple[str, ...]:
     slots = row["slots_per_rank"].values()
     span = f"{min(slots)}-{max(slots)}" if min(slots) < max(slots) else f"{min(slots)}"
-    return (span, "", "per layer, same memory", *_figures(row))
+    memory = "same" if row["memory_bytes_per_rank"] == uniform_bytes else "less"
+    return (span, "", f"per layer, {memory} memory", *_figures(row))
 
 
 def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -89,7 +90,8 @@ def _place(curve: Mapping[str, Any]) -> str:
         else f"nothing is held out: figures of the {curve['fit_windows']:,} windows of the fit"
     )
     return (
-        f"{curve['ranks']} ranks on {nodes} node{'' if nodes == 1 else 's'}, windows of {curve['window_steps']} steps; "
+        f"{curve['ranks']} ranks on {nodes} node{'' if nodes == 1 else 's'}, windows of {curve['window_steps']} "
+        f"step{'' if curve['window_steps'] == 1 else 's'}; "
         f"{judged}"
     )
 
@@ -104,7 +106,9 @@ def _knee(curve: Mapping[str, Any], by: str) -> str:
     """What the knee costs and gains, or that there is none."""
     knee, first = curve["knee"][by], curve["points"][0]
     if knee is None:
-        return f"by {_BETTER[by]}: no knee, zero redundancy is best (no point gains more than the noise)"
+        slower = any(row["slower"] for row in curve["points"])
+        why = "no point gains more than the noise" + (" without a slower step" if slower else "")
+        return f"by {_BETTER[by]}: no knee, zero redundancy is best ({why})"
     point = curve["points"][knee["point"]]
     if by == "seconds":
         before, after = first["step_us"]["p99"], point["step_us"]["p99"]

@@ -75,8 +75,14 @@ def figure_of(report: Mapping[str, Any]) -> Figure:
     panels = panels_of(report)
     unit = "KV-cache tokens lost per rank, thousands" if _in_tokens(report) else "expert memory added per rank, MB"
     for axes, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        named: set[tuple[str, ...]] = set()
         for number, series in enumerate(panel.series):
-            _draw(axes, series, COLOURS[number % len(COLOURS)], panel.decides)
+            colour = COLOURS[number % len(COLOURS)]
+            _draw(axes, series, colour, panel.decides)
+            # Windows of other lengths have the same slots: their numbers would lie on one another.
+            if series.labels not in named:
+                _name_points(axes, series, colour)
+            named.add(series.labels)
         axes.set_title(panel.title, loc="left", fontsize=10.5)
         axes.set_xlabel(f"{unit} →")
         axes.grid(axis="y", alpha=0.25, linewidth=0.6)
@@ -117,14 +123,17 @@ def _in_tokens(report: Mapping[str, Any]) -> bool:
 
 def _draw(axes: Axes, series: Series, colour: str, decides: bool) -> None:
     axes.plot(series.x, series.y, marker="o", markersize=4.5, linewidth=1.6, color=colour)
-    for x, y, label in zip(series.x, series.y, series.labels, strict=True):
-        axes.annotate(label, (x, y), xytext=(0, 10), textcoords="offset points", ha="center", fontsize=8, color=colour)
     if series.by_layer:
         axes.plot(*zip(*series.by_layer, strict=True), linestyle="", marker="D", markersize=5, mfc="none", mec=colour)
     if series.knee is not None:
         place = [series.x[series.knee]], [series.y[series.knee]]
         style = "-" if decides else ":"
         axes.scatter(*place, s=170, facecolors="none", edgecolors=colour, linewidths=1.6, linestyle=style)
+
+
+def _name_points(axes: Axes, series: Series, colour: str) -> None:
+    for x, y, label in zip(series.x, series.y, series.labels, strict=True):
+        axes.annotate(label, (x, y), xytext=(0, 10), textcoords="offset points", ha="center", fontsize=8, color=colour)
 
 
 def _keep_calm(axes: Axes) -> None:

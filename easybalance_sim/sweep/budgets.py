@@ -34,9 +34,9 @@ def cheapest_levels(loss: FloatArray, price: IntArray, budget: int) -> IntArray:
     chosen = np.zeros((layers, budget + 1), np.int64)
     for layer in range(layers):
         options = np.full((levels, budget + 1), np.inf)
-        for level in range(levels):
-            paid = int(price[level])
-            options[level, paid:] = best[: budget + 1 - paid] + loss[level, layer]
+        for level, paid in enumerate(price.tolist()):
+            if paid <= budget:
+                options[level, paid:] = best[: budget + 1 - paid] + loss[level, layer]
         chosen[layer] = options.argmin(axis=0)
         best = options.min(axis=0)
     out = np.zeros(layers, np.int64)

@@ -36,12 +36,13 @@ class Point:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
     """Points of one number of ranks and one window length, zero redundancy first. proven: judged on held-out traffic,
-    else on the fit side."""
+    else on the fit side · tie_frac: how much slower a plan may be and still count as equally fast."""
 
     session: Session
     windows: LoadWindows
     points: list[Point]
     proven: bool
+    tie_frac: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,7 +79,7 @@ def trace_curve(
         Point(layout=layout, best=one, outcome=outcome)
         for layout, one, outcome in zip(layouts, best, outcomes, strict=True)
     ]
-    return Curve(session=session, windows=windows, points=points, proven=proven)
+    return Curve(session=session, windows=windows, points=points, proven=proven, tie_frac=tie_frac)
 
 
 def _plans(
@@ -92,7 +93,7 @@ def _plans(
     """The plans that compete at each layout."""
     shared = problem_of(request, session, traffic, windows, None)
     simple = replace(request, policies=("eplb",))
-    found = []
+    found, refused = [], dict[str, dict[int, str]]()
     for number, layout in enumerate(layouts, 1):
         place = replace(session, topology=replace(session.topology, slots_per_rank=layout.slots_per_rank))
         # What follows from the trace alone is made once; the price of a slot depends on how many there are.
@@ -102,24 +103,30 @@ def _plans(
             sample=shared.sample,
             progress=_named(session.bench.progress, f"point {number} of {len(layouts)}, {layout.most} slots per rank"),
         )
-        found.append(_compete(request, problem, tell))
+        found.append(_compete(request, problem, refused))
+    for name, reasons in refused.items():
+        counts = ", ".join(map(str, reasons))
+        tell.note(
+            f"{session.topology.ranks} ranks, windows of {session.settings.window_steps}: policy {name} does not apply "
+            f"with {counts} slots: {next(iter(reasons.values()))}"
+        )
     return found
 
 
-def _compete(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
-    """Plans that use all slots; raises `UsageError` when no policy makes one."""
+def _compete(request: PlanRequest, problem: Problem, refused: dict[str, dict[int, str]]) -> list[Plan]:
+    """Plans that use all slots; `refused` takes up the reasons of policies, by name and slots.
+
+    Raises `UsageError` when no policy makes a plan.
+    """
     plans: list[Plan] = []
-    slots, why = problem.topology.slots, ""
+    slots, why = problem.topology.slots, f"none of {', '.join(request.names())} uses them all"
     for name in request.names():
         try:
-            made = policies.make_all(name, problem)
+            plans += [plan for plan in policies.make_all(name, problem) if plan.slots == slots]
         except NotApplicable as reason:
-            why = f"policy {name} does not apply with {slots} slots: {reason}"
-            tell.note(why)
-            continue
-        plans += [plan for plan in made if plan.slots == slots]
+            why = str(reason)
+            refused.setdefault(name, {})[slots] = why
     if not plans:
-        why = why or f"{', '.join(request.names())} leave slots empty"
         raise UsageError(f"no plan for {slots} slots: {why}", where="--policy", fix="add --policy eplb")
     return plans
 

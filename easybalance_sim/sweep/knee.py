@@ -12,8 +12,9 @@ from easybalance_sim.arrays import FloatArray
 SIGMAS = 2.0
 MOST_BATCHES, FEWEST_PER_BATCH = 16, 4
 RULE = (
-    "points that gain more than the noise; of those on the Pareto front of gain and memory, the one farthest above the "
-    "straight line from zero redundancy to the largest gain, both axes scaled to 1"
+    "points that gain more than the noise and whose step is not slower than that of zero redundancy; of those on the "
+    "Pareto front of gain and memory, the one farthest above the straight line from zero redundancy to the largest "
+    "gain, both axes scaled to 1"
 )
 
 
@@ -48,21 +49,25 @@ def gain(before: FloatArray, after: FloatArray, tie_frac: float = 0.0) -> Gain:
     return Gain(saved=old - new, noise=noise, least=tie_frac * old)
 
 
-def knee(gains: Sequence[Gain], memory: Sequence[float]) -> int | None:
+def knee(gains: Sequence[Gain], memory: Sequence[float], slower: Sequence[bool]) -> int | None:
     """Index of the knee (see `RULE`), None when no point gains anything; the first point is zero redundancy.
 
-    memory: what each point costs, rising. Where no point lies above the line, the largest gain is the knee.
+    memory: what each point costs, rising · slower: points that lose more time than a tie. Where no point lies above the
+    line, the largest gain is the knee.
     """
     front = [0]
     for index in range(1, len(gains)):
-        if gains[index].counts and gains[index].saved > (gains[front[-1]].saved if front[-1] else 0.0):
+        better = gains[index].counts and not slower[index]
+        if better and gains[index].saved > (gains[front[-1]].saved if front[-1] else 0.0):
             front.append(index)
     if len(front) == 1:
         return None
     last = front[-1]
     span = max(memory[last] - memory[0], 1e-300)
     above = [gains[one].saved / gains[last].saved - (memory[one] - memory[0]) / span for one in front[1:]]
-    return front[1 + int(np.argmax(above))]
+    # Rounded, so that equal distances go to the cheaper point whatever the last digit says.
+    heights = np.round(above, 9)
+    return last if heights.max() <= 0 else front[1 + int(heights.argmax())]
 
 
 def _p99(values: FloatArray) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from easybalance_sim.candidates import TIE_FRAC, tie_frac
+from easybalance_sim.candidates import tie_frac
 from easybalance_sim.evidence import Stopwatch
 from easybalance_sim.files import write_text
 from easybalance_sim.gate.criteria import load_criteria
@@ -37,7 +37,7 @@ def run_sweep(request: SweepRequest, tell: Listener) -> dict[str, Any]:
     report["curves"] = []
     for curve in curves:
         room = kv_room(curve.session, request.kv_dtype)
-        section = curve_section(curve, room, by_seconds, TIE_FRAC, per_layer=request.per_layer)
+        section = curve_section(curve, room, by_seconds, per_layer=request.per_layer)
         report["curves"].append(section)
     if request.per_layer:
         report["per_layer_note"] = WHAT_IF

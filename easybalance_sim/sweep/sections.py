@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from easybalance_sim.candidates import TIE_FRAC
 from easybalance_sim.cost.memory import KvRoom
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.request import PlanRequest
@@ -69,20 +72,24 @@ def _trace(session: Session) -> dict[str, Any]:
     }
 
 
-def curve_section(curve: Curve, room: KvRoom, by_seconds: bool, tie_frac: float, *, per_layer: bool) -> dict[str, Any]:
+def curve_section(curve: Curve, room: KvRoom, by_seconds: bool, *, per_layer: bool) -> dict[str, Any]:
     """One number of ranks and one window length: its points and where the knee is.
 
-    tie_frac: share of the seconds of zero redundancy that is no gain · per_layer: also slots by layer at every point.
+    by_seconds: what slots by layer save · per_layer: also slots by layer at every point.
     """
     points, held = curve.points, curve.points[0].outcome
     imbalance = [_imbalance_gain(points[0].outcome, point.outcome) for point in points]
-    seconds = [_seconds_gain(points[0].outcome, point.outcome, tie_frac) for point in points]
+    seconds = [_seconds_gain(points[0].outcome, point.outcome) for point in points]
     memory = [float(point.layout.most) for point in points]
-    rows = [_point(curve, index, room, imbalance[index], seconds[index]) for index in range(len(points))]
+    slower = [one.saved < -curve.tie_frac * _step_p99(points[0].outcome) for one in seconds]
+    rows = [
+        _point(curve, index, room, imbalance[index], seconds[index]) | {"slower": slower[index]}
+        for index in range(len(points))
+    ]
     if per_layer:
         for index in range(1, len(points)):
             budget = layer_budget(curve, index, by_seconds)
-            rows[index]["per_layer"] = _per_layer(curve, budget, room, tie_frac)
+            rows[index]["per_layer"] = _per_layer(curve, budget, room)
     by_name = {"seconds": seconds, "imbalance": imbalance}
     return {
         "ranks": curve.session.topology.ranks,
@@ -94,7 +101,7 @@ def curve_section(curve: Curve, room: KvRoom, by_seconds: bool, tie_frac: float,
         "held_out_steps": held.steps if curve.proven else 0,
         "held_out_tokens": held.tokens if curve.proven else 0,
         "points": rows,
-        "knee": {name: _knee(points, knee(gains, memory)) for name, gains in by_name.items()},
+        "knee": {name: _knee(points, knee(gains, memory, slower)) for name, gains in by_name.items()},
     }
 
 
@@ -122,7 +129,7 @@ def _point(curve: Curve, index: int, room: KvRoom, imbalance: Gain, seconds: Gai
     }
 
 
-def _per_layer(curve: Curve, budget: LayerBudget, room: KvRoom, tie_frac: float) -> dict[str, Any]:
+def _per_layer(curve: Curve, budget: LayerBudget, room: KvRoom) -> dict[str, Any]:
     """The row of slots by layer beside its uniform point."""
     points, shape, layers = curve.points, curve.session.shape, curve.session.meta.layers
     slots = [points[level].layout.most for level in budget.level.tolist()]
@@ -136,7 +143,7 @@ def _per_layer(curve: Curve, budget: LayerBudget, room: KvRoom, tie_frac: float)
         "kv_tokens_left": room.tokens_left(mean, shape),
         "gain": {
             "imbalance_p99": _gain(_imbalance_gain(before, budget.outcome)),
-            "step_us_p99": _gain(_seconds_gain(before, budget.outcome, tie_frac)),
+            "step_us_p99": _gain(_seconds_gain(before, budget.outcome)),
         },
     }
 
@@ -145,9 +152,14 @@ def _imbalance_gain(before: Outcome, after: Outcome) -> Gain:
     return gain(before.window_imbalance, after.window_imbalance)
 
 
-def _seconds_gain(before: Outcome, after: Outcome, tie_frac: float) -> Gain:
+def _seconds_gain(before: Outcome, after: Outcome) -> Gain:
+    """In microseconds; differences under the model's own tie are none."""
+    return gain(before.step_seconds() * 1e6, after.step_seconds() * 1e6, TIE_FRAC)
+
+
+def _step_p99(outcome: Outcome) -> float:
     """In microseconds."""
-    return gain(before.step_seconds() * 1e6, after.step_seconds() * 1e6, tie_frac)
+    return float(np.quantile(outcome.step_seconds(), 0.99)) * 1e6
 
 
 def _gain(one: Gain) -> dict[str, float | bool | None]:
