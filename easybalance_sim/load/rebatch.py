@@ -1,14 +1,15 @@
-"""Re-batching: the fit side's own requests, run once more in topic order.
+"""Re-batching: the fit side's own requests, run once more in topic order and in random order.
 
 Recorded windows mix topics as the day mixed them. Traffic that comes next may be more concentrated, so the same
 requests are queued again with similar ones as neighbours; a plan that stays balanced on those windows too holds up on
-traffic that it has not seen. No labels are needed: requests are grouped by the experts they use.
+traffic that it has not seen. No labels are needed: requests are grouped by the experts they use. Random orders give
+windows of the recorded mix that the day happened not to show, which few recorded windows need.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.cluster.vq import kmeans2
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, frozen, sealed, stream
+from easybalance_sim.load.headroom import spread
 from easybalance_sim.trace.batching import schedule
 from easybalance_sim.trace.scan import TraceScan
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta
@@ -39,7 +41,7 @@ class Rebatch:
         """int64[T] steps of tokens in the new order, -1 for requests that do not take part."""
         place = np.minimum(np.searchsorted(self.request, request), len(self.request) - 1)
         moved = step + self.shift[place]
-        inside = (self.request[place] == request) & (moved < self.steps)
+        inside = (self.request[place] == request) & (moved >= 0) & (moved < self.steps)
         return np.where(inside, moved, -1)
 
 
@@ -90,17 +92,79 @@ def sampled_requests(requests: IntArray, seed: int) -> IntArray:
 def queue_again(order: IntArray, request: IntArray, first_step: IntArray, last_step: IntArray, at_once: int) -> Rebatch:
     """Run the requests again in `order`, `at_once` at a time.
 
-    request: int64[Q] sorted ids · first_step, last_step: int64[Q] recorded life of each; a request keeps its pace, so
-    its prefill stays a burst. Steps after the queue has run out are not full and are left out.
+    order: int64[q] indices into the others, each at most once · request: int64[Q] sorted ids · first_step, last_step:
+    int64[Q] recorded life of each; a request keeps its pace, so its prefill stays a burst. Steps after the queue has
+    run out are not full and are left out.
     """
     length = last_step - first_step + 1
     plan = schedule(length[order], max(1, min(at_once, len(order))))
-    start = np.empty(len(order), np.int64)
+    start = np.full(len(request), np.iinfo(np.int64).min // 2)
     start[order] = plan.start
     return Rebatch(request=request, shift=start - first_step, steps=plan.full_until)
 
 
-def rebatched_windows(
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Queue:
+    """Requests of a fit side, ready to run again.
+
+    batches: streams the fit side's tokens · request: int64[Q] sorted ids · first, last: int64[Q] recorded life of each,
+    steps · at_once: how many run together · topics: int64[Q] their topic order, as indices into `request`.
+    """
+
+    batches: Callable[[], Iterable[TokenBatch]]
+    meta: TraceMeta
+    request: IntArray
+    first: IntArray
+    last: IntArray
+    at_once: int
+    topics: IntArray
+    steps_per_window: int
+    seed: int
+
+    def at_random(self, members: IntArray, run: int) -> IntArray:
+        """The members (indices into `request`) in an order of the `run`-th draw."""
+        return stream(self.seed, f"queue {run}").permutation(members)
+
+    def by_topic(self, members: IntArray) -> IntArray:
+        """The members in topic order."""
+        return self.topics[np.isin(self.topics, members)]
+
+    def windows(self, orders: Sequence[IntArray], most: int) -> list[IntArray]:
+        """int64[W ≤ most, L, E] for each order, evenly spread over its full windows; one pass over the tokens."""
+        runs = [queue_again(order, self.request, self.first, self.last, self.at_once) for order in orders]
+        rows = [_rows(run.steps // self.steps_per_window, most) for run in runs]
+        shape = (len(self.meta.layers), self.meta.experts)
+        out = [np.zeros((int(row.max(initial=-1)) + 1, *shape), np.int64) for row in rows]
+        for batch in self.batches():
+            for run, row, counts in zip(runs, rows, out, strict=True):
+                step = run.new_steps(batch.request, batch.step)
+                # Index -1 falls on the last entry, which is -1 too.
+                window = np.where(step >= 0, np.minimum(step // self.steps_per_window, len(row) - 1), -1)
+                kernels.load().count_windows(batch.experts, sealed(row[window].astype(np.int32)), counts)
+        return out
+
+    def rebatched(self, recorded: int, most: int) -> IntArray:
+        """int64[W, L, E] windows to search on beside the recorded ones, at most `most` with them.
+
+        recorded: how many there are; at most half count. A quarter of all is in topic order, and the rest is filled
+        with up to two random orders.
+        """
+        everyone = np.arange(len(self.request))
+        room, topic = most - min(recorded, most // 2), most // 4
+        orders = [self.by_topic(everyone), self.at_random(everyone, 0), self.at_random(everyone, 1)]
+        by_topic, *random = self.windows(orders, topic)
+        return np.concatenate([by_topic, *random])[:room]
+
+
+def _rows(windows: int, most: int) -> IntArray:
+    """int64[W+1] row of each window among at most `most` that are spread evenly, -1 for the others and at the end."""
+    row = np.full(windows + 1, -1, np.int64)
+    kept = spread(np.arange(windows), most)
+    row[kept] = np.arange(len(kept))
+    return row
+
+
+def queue_of(
     batches: Callable[[], Iterable[TokenBatch]],
     meta: TraceMeta,
     scan: TraceScan,
@@ -108,28 +172,29 @@ def rebatched_windows(
     steps_per_window: int,
     fit_steps: int,
     seed: int,
-) -> IntArray:
-    """int64[W, L, E] windows of the requests queued again in topic order; two passes over `batches()`.
+) -> Queue | None:
+    """The requests ready to be queued again; one pass over `batches()`. None with fewer than two.
 
     requests: int64[Q] sorted ids of the fit side, of which at most `MOST_REQUESTS` are used · fit_steps: steps that
-    they ran in, which gives how many run at once. Empty with fewer than two requests or no full window.
+    they ran in, which gives how many run at once.
     """
     life = np.searchsorted(scan.request, requests)
     first, last = scan.request_first[life].astype(np.int64), scan.request_last[life].astype(np.int64)
-    at_once = round(float((last - first + 1).sum()) / max(fit_steps, 1))
     chosen = sampled_requests(requests, seed)
     if len(chosen) < 2:
-        return np.zeros((0, len(meta.layers), meta.experts), np.int64)
+        return None
     mine = np.isin(requests, chosen)
-    order = topic_order(_usage(batches(), meta, chosen), seed)
-    again = queue_again(order, chosen, first[mine], last[mine], at_once)
-    out = np.zeros((again.steps // steps_per_window, len(meta.layers), meta.experts), np.int64)
-    for batch in batches():
-        step = again.new_steps(batch.request, batch.step)
-        window = np.where(step >= 0, step // steps_per_window, -1)
-        window[window >= len(out)] = -1
-        kernels.load().count_windows(batch.experts, sealed(window.astype(np.int32)), out)
-    return out
+    return Queue(
+        batches=batches,
+        meta=meta,
+        request=chosen,
+        first=first[mine],
+        last=last[mine],
+        at_once=round(float((last - first + 1).sum()) / max(fit_steps, 1)),
+        topics=topic_order(_usage(batches(), meta, chosen), seed),
+        steps_per_window=steps_per_window,
+        seed=seed,
+    )
 
 
 def _usage(batches: Iterable[TokenBatch], meta: TraceMeta, requests: IntArray) -> FloatArray:

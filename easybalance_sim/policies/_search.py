@@ -10,13 +10,11 @@ import numpy as np
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, BoolArray, FloatArray, IntArray, frozen
-from easybalance_sim.load.headroom import spread
+from easybalance_sim.load.headroom import most_windows, spread
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Problem
 
 FEWEST_WINDOWS = 8
-MOST_WINDOWS, MOST_SINGLE_STEPS = 256, 1024
-"""Sample windows; single steps are noisy, so more of them."""
 SMALL_EXPERTS, SMALL_PROPOSALS, PROPOSALS = 64, 600_000, 1_000_000
 PROBE_PROPOSALS = 20_000
 LANES = 16
@@ -101,11 +99,13 @@ def scaled(problem: Problem, start: Plan) -> Samples:
 
 
 def sample_windows(problem: Problem) -> IntArray:
-    """int64[T, L, E]: recorded windows, and as many re-batched ones when there are any."""
-    most = MOST_SINGLE_STEPS if problem.window_steps <= 1 else MOST_WINDOWS
+    """int64[T, L, E]: recorded windows, and those of the requests queued again, which leave recorded ones half the room
+    at least."""
+    most = most_windows(problem.window_steps, problem.experts)
     if problem.rebatched is None or len(problem.rebatched) == 0:
         return spread(problem.windows, most)
-    return np.concatenate([spread(problem.windows, most // 2), spread(problem.rebatched, most // 2)])
+    again = spread(problem.rebatched, most // 2 + max(0, most // 2 - len(problem.windows)))
+    return np.concatenate([spread(problem.windows, most - len(again)), again])
 
 
 def _slot_costs(problem: Problem, start: Plan, tokens: AnyArray, per_step: AnyArray) -> tuple[float, float]:

@@ -43,11 +43,7 @@ def replay_counts(
     """
     if tokens.sum() == 0:
         raise UsageError("the windows hold no tokens", where="trace")
-    slot = (
-        tokens[:, np.arange(plan.layers)[:, None], plan.expert_of_slot]
-        / plan.replicas[np.arange(plan.layers)[:, None], plan.expert_of_slot]
-    )
-    rank_tokens = rank_sums(slot, plan)
+    rank_tokens = even_rank_tokens(tokens, plan)
     batch = tokens.sum(axis=2) / top_k
     flow = _Flow.of(rank_tokens, batch[:, :, None], top_k, topology, route)
     drawn = _draw_steps(tokens, plan, top_k, step_tokens, seed)
@@ -77,6 +73,17 @@ def replay_counts(
         speed=topology.speed,
         expected=True,
     )
+
+
+def even_rank_tokens(tokens: IntArray, plan: Plan) -> FloatArray:
+    """float64[W, L, R] tokens of each rank when replicas share evenly; tokens: int64[W, L, E]."""
+    layer = np.arange(plan.layers)[:, None]
+    return rank_sums(tokens[:, layer, plan.expert_of_slot] / plan.replicas[layer, plan.expert_of_slot], plan)
+
+
+def even_imbalance(tokens: IntArray, plan: Plan, speed: FloatArray) -> FloatArray:
+    """float64[W, L] rank imbalance when replicas share evenly, NaN without traffic; speed: float64[R]."""
+    return imbalance(even_rank_tokens(tokens, plan), speed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

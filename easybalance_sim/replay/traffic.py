@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +13,9 @@ from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
-from easybalance_sim.load.rebatch import rebatched_windows
+from easybalance_sim.load.folds import Fold, folds_of_requests, folds_of_windows
+from easybalance_sim.load.headroom import most_windows
+from easybalance_sim.load.rebatch import Queue, queue_of
 from easybalance_sim.load.sampling import TokenSample, sample_tokens
 from easybalance_sim.load.selection import Selection
 from easybalance_sim.load.split import FIT, HELD_OUT, MODES, Split
@@ -58,7 +60,10 @@ class Traffic(Protocol):
         """Counts of the fit side."""
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
-        """int64[W, L, E] the fit side's requests queued again in topic order, none where requests are unknown."""
+        """int64[W, L, E] the fit side's requests queued again, none where requests are unknown."""
+
+    def folds(self, recorded: LoadWindows, seed: int) -> tuple[Fold, ...]:
+        """Parts of the fit side to judge plans of its other parts on, none when it is too short."""
 
     def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
         """A fair sample of the fit side's tokens, None where tokens are unknown."""
@@ -79,6 +84,7 @@ class TokenTraffic:
     split: Split | None
     windowing: Windowing
     settings: Mapping[str, Any]
+    _queues: dict[int, Queue | None] = field(default_factory=dict, repr=False)
 
     def describe_split(self) -> Mapping[str, Any]:
         """The settings that drew the line."""
@@ -90,19 +96,32 @@ class TokenTraffic:
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """Windows as long as the recorded ones, see `load.rebatch`."""
-        scan = self.trace.scan()
-        chosen = np.ones(scan.requests, np.bool_) if self.split is None else self.split.side == FIT
-        if self.selection.workloads is not None:
-            chosen = chosen & np.isin(scan.request_workload, self.selection.workloads)
-        return rebatched_windows(
-            lambda: self._side(FIT).batches(self.trace),
-            self.trace.meta,
-            scan,
-            scan.request[chosen],
-            max(1, round(float(recorded.steps.mean()))),
-            int(recorded.steps.sum()),
-            seed,
-        )
+        queue = self._queue(recorded, seed)
+        most = most_windows(float(recorded.steps.mean()), self.trace.meta.experts)
+        return recorded.tokens[:0] if queue is None else queue.rebatched(len(recorded.window), most)
+
+    def folds(self, recorded: LoadWindows, seed: int) -> tuple[Fold, ...]:
+        """Folds without a request in common; of windows where requests are too few."""
+        queue = self._queue(recorded, seed)
+        return (() if queue is None else folds_of_requests(queue)) or folds_of_windows(recorded.tokens)
+
+    def _queue(self, recorded: LoadWindows, seed: int) -> Queue | None:
+        """The fit side's requests; made once, because sorting them by topic reads the trace."""
+        if seed not in self._queues:
+            scan = self.trace.scan()
+            chosen = np.ones(scan.requests, np.bool_) if self.split is None else self.split.side == FIT
+            if self.selection.workloads is not None:
+                chosen = chosen & np.isin(scan.request_workload, self.selection.workloads)
+            self._queues[seed] = queue_of(
+                lambda: self._side(FIT).batches(self.trace),
+                self.trace.meta,
+                scan,
+                scan.request[chosen],
+                max(1, round(float(recorded.steps.mean()))),
+                int(recorded.steps.sum()),
+                seed,
+            )
+        return self._queues[seed]
 
     def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
         """At most `limit` tokens with the nodes that they enter at, as in replay."""
@@ -160,6 +179,10 @@ class CountTraffic:
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """None: counts do not know requests."""
         return recorded.tokens[:0]
+
+    def folds(self, recorded: LoadWindows, seed: int) -> tuple[Fold, ...]:
+        """Folds of windows."""
+        return folds_of_windows(recorded.tokens)
 
     def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
         """None: counts do not know tokens."""

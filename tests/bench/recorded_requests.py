@@ -11,7 +11,8 @@ import pytest
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, IntArray, frozen
-from easybalance_sim.load.rebatch import rebatched_windows, topic_order
+from easybalance_sim.load.headroom import most_windows
+from easybalance_sim.load.rebatch import queue_of, topic_order
 from easybalance_sim.trace.batching import schedule, token_steps
 from easybalance_sim.trace.scan import scan_batches
 from easybalance_sim.trace.schema import DECODE, TokenBatch, TraceMeta
@@ -103,7 +104,9 @@ def rebatched(given: Recorded, queue: IntArray, steps: int, seed: int) -> IntArr
     batch, length = token_batch(given, queue), given.length[queue]
     meta = TraceMeta(kind="tokens", layers=tuple(range(LAYERS)), experts=EXPERTS, top_k=TOP_K)
     scan, full_steps = scan_batches([batch], 0), int(length.sum()) // AT_ONCE
-    return rebatched_windows(lambda: [batch], meta, scan, scan.request, steps, full_steps, seed)
+    queued = queue_of(lambda: [batch], meta, scan, scan.request, steps, full_steps, seed)
+    assert queued is not None
+    return queued.rebatched(full_steps // steps, most_windows(steps, EXPERTS))
 
 
 def token_batch(given: Recorded, queue: IntArray) -> TokenBatch:

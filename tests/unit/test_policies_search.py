@@ -164,14 +164,17 @@ def test_a_balanced_rank_costs_one_whatever_the_padding_and_the_costs() -> None:
         assert float((rank.astype(np.float64) ** 8).mean()) == pytest.approx(1.0, rel=1e-4)
 
 
-def test_sample_windows_are_half_recorded_half_rebatched_and_more_of_single_steps() -> None:
+def test_sample_windows_are_half_recorded_at_least_and_more_of_single_steps() -> None:
     recorded, rebatched = chance_windows(0, 1500, layers=1, tokens=64), chance_windows(1, 90, layers=1, tokens=64)
-    assert len(sample_windows(problem_of(recorded, window_steps=16.0))) == 256
+    assert len(sample_windows(problem_of(recorded, window_steps=16.0))) == 384
     assert len(sample_windows(problem_of(recorded, window_steps=1.0))) == 1024
     both = sample_windows(problem_of(recorded, window_steps=16.0, rebatched=rebatched))
-    assert len(both) == 128 + 90
-    np.testing.assert_array_equal(both[128:], rebatched)
-    assert len(sample_windows(problem_of(recorded, window_steps=16.0, rebatched=rebatched[:0]))) == 256
+    assert len(both) == 294 + 90
+    np.testing.assert_array_equal(both[294:], rebatched)
+    assert len(sample_windows(problem_of(recorded, window_steps=16.0, rebatched=rebatched[:0]))) == 384
+    few = sample_windows(problem_of(recorded[:50], window_steps=16.0, rebatched=recorded[50:]))
+    assert len(few) == 384
+    np.testing.assert_array_equal(few[:50], recorded[:50])
 
 
 def test_a_layer_without_traffic_does_not_disturb_the_others() -> None:

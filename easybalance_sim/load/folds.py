@@ -1,0 +1,75 @@
+"""Folds of the fit side: what a plan made from one part of it does on the other, before anything held out is seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from easybalance_sim.arrays import IntArray, frozen
+from easybalance_sim.load.headroom import spread
+from easybalance_sim.load.rebatch import Queue
+
+FEWEST_WINDOWS = 8
+"""On either side of a fold, for a search to apply and a tail to be worth a look."""
+MOST_WINDOWS = 128
+"""Per run of a fold's requests."""
+BLOCKS = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fold:
+    """Windows to plan on and windows to judge on.
+
+    fit, held: int64[W, L, E] · rebatched: int64[W', L, E] the fit part's requests queued again, may be empty ·
+    new_topics: the held part is of topics that the fit part has little of, else both have all.
+    """
+
+    fit: IntArray
+    rebatched: IntArray
+    held: IntArray
+    new_topics: bool
+
+    def __post_init__(self) -> None:
+        for name in ("fit", "rebatched", "held"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.int64))
+
+
+def folds_of_requests(queue: Queue) -> tuple[Fold, ...]:
+    """Four folds that share no request: random halves judged on one another, then the two halves of the topic order.
+
+    Each half runs again at the recorded concurrency. None when a half is too short for `FEWEST_WINDOWS`.
+    """
+    random = np.array_split(queue.at_random(np.arange(len(queue.request)), 2), 2)
+    topics = np.array_split(queue.topics, 2)
+    orders = []
+    for half in (*random, *topics):
+        orders += [queue.at_random(half, 3), queue.by_topic(half), queue.at_random(half, 4)]
+    runs = queue.windows(orders, MOST_WINDOWS)
+    if min(len(run) for run in runs) < FEWEST_WINDOWS:
+        return ()
+    found = []
+    for pair in (0, 6):
+        first, second = runs[pair : pair + 3], runs[pair + 3 : pair + 6]
+        for fit, held in ((first, second), (second, first)):
+            again = np.concatenate(fit[1:])
+            found.append(Fold(fit=fit[0], rebatched=again, held=held[0], new_topics=pair > 0))
+    return tuple(found)
+
+
+def folds_of_windows(tokens: IntArray) -> tuple[Fold, ...]:
+    """Four folds of windows in time order: alternate blocks judged on one another, then first and second half.
+
+    For traffic whose requests are unknown or too few. tokens: int64[W, L, E]; none when W is under twice
+    `FEWEST_WINDOWS`.
+    """
+    if len(tokens) < 2 * FEWEST_WINDOWS:
+        return ()
+    at = np.arange(len(tokens))
+    sides = (at * BLOCKS // len(at) % 2 == 0, at * 2 < len(at))
+    found = []
+    for new_topics, side in enumerate(sides):
+        parts = [spread(tokens[mine], MOST_WINDOWS) for mine in (side, ~side)]
+        for fit, held in (parts, parts[::-1]):
+            found.append(Fold(fit=fit, rebatched=tokens[:0], held=held, new_topics=bool(new_topics)))
+    return tuple(found)
