@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,11 +12,14 @@ import pytest
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, IntArray, frozen
-from easybalance_sim.load.headroom import most_windows
-from easybalance_sim.load.rebatch import queue_of, topic_order
+from easybalance_sim.load.counting import Windowing
+from easybalance_sim.load.rebatch import topic_order
+from easybalance_sim.load.selection import Selection
+from easybalance_sim.replay.traffic import TokenTraffic
 from easybalance_sim.trace.batching import schedule, token_steps
-from easybalance_sim.trace.scan import scan_batches
-from easybalance_sim.trace.schema import DECODE, TokenBatch, TraceMeta
+from easybalance_sim.trace.dataset import TokenTrace, open_trace
+from easybalance_sim.trace.schema import DECODE, NO_WORKLOAD, TokenBatch, TraceMeta
+from easybalance_sim.trace.writer import token_trace_writer
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "gptoss20b_routing"
 LAYERS, EXPERTS, TOP_K, AT_ONCE = 24, 32, 4, 64
@@ -100,21 +104,28 @@ def in_topic_order(given: Recorded, queue: IntArray, seed: int) -> IntArray:
 
 
 def rebatched(given: Recorded, queue: IntArray, steps: int, seed: int) -> IntArray:
-    """int64[W, L, E] the windows that the planner adds to those of `serve`, made by the planner's own function."""
-    batch, length = token_batch(given, queue), given.length[queue]
+    """int64[W, L, E] windows that `ebsim plan` searches on beside those of `serve`: from a trace file of the queue, as
+    `ebsim trace convert` would make it."""
     meta = TraceMeta(kind="tokens", layers=tuple(range(LAYERS)), experts=EXPERTS, top_k=TOP_K)
-    scan, full_steps = scan_batches([batch], 0), int(length.sum()) // AT_ONCE
-    queued = queue_of(lambda: [batch], meta, scan, scan.request, steps, full_steps, seed)
-    assert queued is not None
-    return queued.rebatched(full_steps // steps, most_windows(steps, EXPERTS))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "queue.parquet"
+        with token_trace_writer(path, meta, (NO_WORKLOAD,), level=1) as writer:
+            writer.append(token_batch(given, queue))
+        trace = open_trace([path])
+        assert isinstance(trace, TokenTrace)
+        traffic = TokenTraffic(
+            trace=trace, selection=Selection(), split=None, windowing=Windowing(steps=steps), settings={}
+        )
+        return traffic.rebatched_windows(traffic.fit_windows(), seed)
 
 
 def token_batch(given: Recorded, queue: IntArray) -> TokenBatch:
-    """Every token of the queue in the steps that it runs in, as a trace holds them."""
+    """The tokens of the queue in the steps that it runs in, while the batch is full."""
     plan = schedule(given.length[queue], AT_ONCE)
     step, request = token_steps(plan), np.repeat(queue, plan.length)
     place = np.concatenate([np.arange(tokens) for tokens in plan.length])
     rows = np.argsort(step, kind="stable")
+    rows = rows[step[rows] < plan.full_until]
     zeros = frozen(np.zeros(len(rows)), np.int16)
     return TokenBatch(
         step=frozen(step[rows], np.int32),
