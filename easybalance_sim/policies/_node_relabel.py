@@ -31,7 +31,7 @@ def relabelled(plan: Plan, flow: Flow, topology: Topology) -> Plan:
         raise NotApplicable(f"{plan.ranks} ranks, relabelling is for up to {MOST_RANKS}")
     if len(set(plan.slots_per_rank.tolist())) > 1 or len(set(topology.speed.tolist())) > 1:
         raise NotApplicable("ranks differ in slots or speed")
-    every = _ways(topology.node_of_rank)
+    every = _ways(topology.node_of_rank, _nodes_are_alike(flow, topology))
     node = _exact(plan, flow, every) if every is not None else _descent(plan, flow, topology.node_of_rank)
     # A rank of the plan goes to a rank of the node chosen for it, in the order of both.
     at_node = np.argsort(topology.node_of_rank, kind="stable")
@@ -66,23 +66,35 @@ def _descent(plan: Plan, flow: Flow, node_of_rank: IntArray) -> IntArray:
     return node
 
 
-def _ways(node_of_rank: IntArray) -> IntArray | None:
-    """int64[C, R] every way to deal ranks to nodes of these sizes, None when there are too many."""
+def _nodes_are_alike(flow: Flow, topology: Topology) -> bool:
+    """Whether two nodes may change places without a change of traffic."""
+    sizes = np.bincount(topology.node_of_rank)
+    return bool((sizes == sizes[0]).all() and (flow.source < 0).all() and np.ptp(flow.share, axis=2).max() < 1e-12)
+
+
+def _ways(node_of_rank: IntArray, alike: bool) -> IntArray | None:
+    """int64[C, R] every way to deal ranks to nodes of these sizes, None when there are too many.
+
+    Of ways that differ in the names of nodes that are alike, one.
+    """
     left = np.bincount(node_of_rank)
     found = []
-    for way in _deals(left.tolist(), len(node_of_rank)):
+    for way in _deals(left.tolist(), len(node_of_rank), int(left[0]) if alike else 0):
         found.append(way)
         if len(found) > MOST_WAYS:
             return None
     return np.array(found, np.int64)
 
 
-def _deals(left: list[int], ranks: int) -> Iterator[list[int]]:
+def _deals(left: list[int], ranks: int, untouched: int) -> Iterator[list[int]]:
+    """left: free places of each node; nodes with `untouched` of them are alike, so only the first is tried."""
     if ranks == 0:
         yield []
         return
     for node, room in enumerate(left):
         if room:
             rest = [n - (at == node) for at, n in enumerate(left)]
-            for more in _deals(rest, ranks - 1):
+            for more in _deals(rest, ranks - 1, untouched):
                 yield [node, *more]
+        if room == untouched > 0:
+            return
