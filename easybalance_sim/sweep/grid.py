@@ -75,7 +75,7 @@ def layouts(experts: int, ranks: int, wanted: Wanted, most: int) -> tuple[list[L
     able = [count for count in asked if first.most <= count <= min(most, experts)]
     if not able:
         raise UsageError(
-            f"none of {', '.join(map(str, asked))} slots per rank can be: {first.most} to {min(most, experts)} can",
+            f"slots per rank can be {first.most} to {min(most, experts)}, not {', '.join(map(str, asked))}",
             where="--slots-per-rank" if wanted.slots_per_rank else "--redundancy",
         )
     found = [first]

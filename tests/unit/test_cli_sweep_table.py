@@ -1,0 +1,55 @@
+"""The text of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from easybalance_sim.cli.sweep_options import numbers
+from easybalance_sim.cli.sweep_table import of_sweep
+from easybalance_sim.errors import UsageError
+from tests.sweep_reports import example_report
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "sweep" / "table.txt"
+
+
+def test_the_table_is_the_golden_one() -> None:
+    assert of_sweep(example_report()) + "\n" == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_arrow_is_at_the_knee_that_counts() -> None:
+    report = example_report()
+    marked = [line for line in of_sweep(report).splitlines() if line.startswith("→")]
+    assert [line.split()[1:3] for line in marked] == [["1", "5"]]
+    marked = [line for line in of_sweep({**report, "gain_by": "imbalance"}).splitlines() if line.startswith("→")]
+    assert [line.split()[1:3] for line in marked] == [["1", "5"], ["1", "3"]]
+
+
+def test_unknown_tokens_are_dashes_and_the_knee_costs_memory() -> None:
+    text = of_sweep(example_report(tokens=False))
+    assert "KV cache: unknown for this model, expert bytes are shown" in text
+    assert "(-10.0 %) for 4.0 MB per rank" in text
+
+
+def test_one_curve_is_not_compared_with_itself() -> None:
+    report = example_report()
+    report["curves"] = report["curves"][:1]
+    assert "the curves at their knees" not in of_sweep(report)
+
+
+def test_figures_of_the_fit_are_called_so() -> None:
+    report = example_report()
+    report["curves"][0]["held_out_windows"] = 0
+    assert "nothing is held out: figures of the 90 windows of the fit" in of_sweep(report)
+
+
+def test_lists_of_numbers() -> None:
+    assert numbers("--ranks", "8, 16,8", 1, 99) == (8, 16)
+    assert numbers("--ranks", "", 1, 99) == ()
+
+
+@pytest.mark.parametrize("text", ["8;16", "a", "1,", "-1", "1.5", "0", "100", "²"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--ranks: "):
+        numbers("--ranks", text, 1, 99)
