@@ -53,7 +53,7 @@ def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan
         except NotApplicable as reason:
             if request.policies:
                 raise UsageError(str(reason), where=f"--policy {name}") from reason
-            if name != "keep":
+            if name not in ("keep", "repair"):
                 tell.note(f"policy {name} does not apply: {reason}")
     for plan in plans[1:]:
         _require_clean(plan, problem)
@@ -74,7 +74,7 @@ def _baseline(problem: Problem) -> Plan:
     if problem.current is None:
         return policies.make("contiguous", problem)
     try:
-        return policies.make("keep", problem)
+        return policies.make("keep" if problem.held is None else "repair", problem)
     except NotApplicable as reason:
         raise UsageError(str(reason), where="--current", fix="give a plan for this cluster") from reason
 

@@ -65,7 +65,7 @@ def with_verdict(report: dict[str, Any], criteria: Criteria) -> tuple[dict[str, 
 
 
 def migration_between(session: Session, old: Plan, new: Plan) -> Mapping[str, int | float]:
-    """The `migration` section: what going from `old` to `new` moves on this cluster."""
+    """The `migration` section: what going from `old` to `new` moves on this cluster, or from what is left of `old`."""
     return migration(
         old,
         new,
@@ -73,6 +73,7 @@ def migration_between(session: Session, old: Plan, new: Plan) -> Mapping[str, in
         node_of_rank=session.topology.node_of_rank,
         nvlink_bytes_per_s=session.hardware.migration.nvlink_bytes_per_s,
         network_bytes_per_s=session.hardware.migration.cross_node_bytes_per_s,
+        held=session.held,
     ).to_dict()
 
 

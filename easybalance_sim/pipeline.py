@@ -9,15 +9,16 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.verdict import ACCEPTED, Verdict
+from easybalance_sim.in_force import InForce, open_in_force
 from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, read_plan, write_plan
+from easybalance_sim.plan.planfile import TraceRecord, document, write_plan
 from easybalance_sim.problems import problem_of
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
 from easybalance_sim.request import PlanRequest, require_sound
-from easybalance_sim.session import Listener, Session, open_session
+from easybalance_sim.session import Listener, Session
 
 
 def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Verdict]:
@@ -28,8 +29,7 @@ def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Ver
     clock = Stopwatch()
     require_sound(request)
     criteria = load_criteria(request.criteria)
-    parent = read_plan(request.current) if request.current is not None else None
-    session = open_session(request.settings, tell, None if parent is None else parent.topology.topology())
+    session, parent = open_in_force(request, tell)
     traffic = session.traffic(request.split, request.held_out, request.settings.seed)
     clock.lap("read")
     windows = traffic.fit_windows()
@@ -78,7 +78,7 @@ def _publish(
     request: PlanRequest,
     session: Session,
     plan: Plan,
-    parent: PlanDocument | None,
+    parent: InForce | None,
     report: dict[str, Any],
     verdict: Verdict,
 ) -> dict[str, Any]:
@@ -106,7 +106,8 @@ def _publish(
         model=session.shape.name,
         model_revision=session.meta.model_revision,
         phase=request.settings.phase or "",
-        parent=parent,
+        parent=None if parent is None else parent.document,
+        parent_ranks=None if parent is None or parent.left is None else parent.left.old_rank,
     )
     wanted = request.output is not None and (verdict.status == ACCEPTED or request.force)
     if wanted and request.output is not None:

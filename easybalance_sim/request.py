@@ -37,6 +37,7 @@ class PlanRequest:
     objective: str = "auto"
     effort: Effort = UNLIMITED
     max_migration_bytes: int | None = None
+    lost_ranks: tuple[int, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         """The policies that compete, each once."""
@@ -54,8 +55,27 @@ def require_sound(request: PlanRequest) -> None:
     for name in request.policies:
         require_choice("--policy", name, policies.names())
     _require_moves_to_limit(request)
+    _require_ranks_to_lose(request)
     if request.output is not None:
         require_place(request.output)
+
+
+def _require_ranks_to_lose(request: PlanRequest) -> None:
+    if not request.lost_ranks:
+        return
+    if request.current is None:
+        raise UsageError(
+            "without a plan in force there is nothing to lose",
+            where="--lost-ranks",
+            fix="give that plan with --current",
+        )
+    said = request.settings
+    if said.cluster is not None or said.ranks is not None or said.ranks_per_node is not None:
+        raise UsageError(
+            "the cluster is what is left of the plan's",
+            where="--lost-ranks",
+            fix="leave out --cluster, --ranks and --ranks-per-node",
+        )
 
 
 def _require_moves_to_limit(request: PlanRequest) -> None:

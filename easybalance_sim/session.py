@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from easybalance_sim.arrays import BoolArray
 from easybalance_sim.cluster.hardware import HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
 from easybalance_sim.cluster.shapes import assumed_shape, find_shape, load_shape
@@ -64,7 +65,8 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Session:
-    """One trace on one cluster. phase: `prefill` or `decode`, what the cost model takes the traffic for."""
+    """One trace on one cluster. phase: `prefill` or `decode`, what the cost model takes the traffic for · held: bool[L,
+    R, E] experts that the ranks hold, None = those of the plan in force."""
 
     settings: Settings
     trace: TokenTrace | CountTrace
@@ -74,6 +76,7 @@ class Session:
     phase: str
     bench: Bench
     file_fingerprints: tuple[str, ...]
+    held: BoolArray | None = None
 
     @property
     def meta(self) -> TraceMeta:

@@ -34,6 +34,7 @@ def plan(
     step_tokens: options.StepTokens = 0,
     criteria: options.Criteria = None,
     current: plan_options.Current = None,
+    lost_ranks: plan_options.LostRanks = None,
     workload: options.Workloads = None,
     phase: options.Phase = None,
     seed: options.Seed = 0,
@@ -66,6 +67,7 @@ def plan(
         settings=chosen, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,
         half_life=half_life, criteria=criteria, current=current, force=force, output=output, objective=objective,
         effort=Effort(budget_s=budget_s, max_moves=max_moves), max_migration_bytes=max_migration_bytes,
+        lost_ranks=plan_options.ranks_of(lost_ranks),
     )  # fmt: skip
     report, verdict = make_plan(request, console)
     report["notes"] = console.notes

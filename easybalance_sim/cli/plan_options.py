@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.errors import UsageError
+
 Policies = Annotated[
     list[str] | None, typer.Option("--policy", metavar="NAME", help="Only this policy; may be repeated [all].")
 ]
@@ -48,5 +50,17 @@ Dispatch = Annotated[
 Current = Annotated[
     Path | None, typer.Option("--current", metavar="PLAN", help="The plan in force: baseline and candidate.")
 ]
+LostRanks = Annotated[
+    str | None,
+    typer.Option("--lost-ranks", metavar="R,R", help="Ranks of --current that are gone: plan for those that are left."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Write the plan whatever the verdict (it is inside).")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="PLAN", help="The plan file.")]
+
+
+def ranks_of(text: str | None) -> tuple[int, ...]:
+    """The ranks of "3,7"; none of None. Raises `UsageError` for what is no list of ranks."""
+    try:
+        return () if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no list of ranks", where="--lost-ranks", fix="write it as 3,7") from error

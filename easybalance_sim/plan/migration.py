@@ -36,22 +36,25 @@ def migration(
     node_of_rank: IntArray,
     nvlink_bytes_per_s: float,
     network_bytes_per_s: float,
+    held: BoolArray | None = None,
 ) -> Migration:
     """Cost of replacing `old` by `new`.
 
+    held: bool[L, R, E] experts that ranks hold, None = those of `old` (after a loss of ranks they hold less) ·
     expert_bytes: weights of one expert in one layer · node_of_rank: int64[R] NVLink domain of each rank ·
     the bandwidths are what one rank can receive.
     A slot moves when its expert is nowhere on the same rank under `old` (changing slots inside a rank is free). It is
-    fetched over NVLink when a rank of the same domain holds the expert, otherwise over the network. Engines fetch
-    layer by layer, so a rank's NVLink and network times add up; ranks work at the same time, so the slowest one counts.
-    Senders are taken to keep up. Raises `PlanError` when the plans differ in layers, experts or ranks.
+    fetched over NVLink when a rank of the same domain holds the expert, otherwise over the network, also when no rank
+    holds it any more. Engines fetch layer by layer, so a rank's NVLink and network times add up; ranks work at the same
+    time, so the slowest one counts. Senders are taken to keep up. Raises `PlanError` when the plans differ in layers,
+    experts or ranks.
     """
     _require_comparable(old, new, node_of_rank)
-    resident = _resident(old)
-    moving = _moving(resident, new)
+    on_rank = resident(old) if held is None else held
+    moving = _moving(on_rank, new)
     layer, slot = np.nonzero(moving)
     rank, expert = new.rank_of_slot[slot], new.expert_of_slot[layer, slot]
-    remote = ~_on_node(resident, node_of_rank)[layer, node_of_rank[rank], expert]
+    remote = ~_on_node(on_rank, node_of_rank)[layer, node_of_rank[rank], expert]
     near = np.bincount(rank[~remote], minlength=new.ranks) * expert_bytes
     far = np.bincount(rank[remote], minlength=new.ranks) * expert_bytes
     seconds = _transfer_s(near, nvlink_bytes_per_s, "NVLink") + _transfer_s(far, network_bytes_per_s, "network")
@@ -66,7 +69,14 @@ def migration(
 def moving_slots(old: Plan, new: Plan) -> BoolArray:
     """bool[L, P] slots of `new` whose expert is not on that rank under `old`. Raises `PlanError` as `migration`."""
     _require_comparable(old, new, None)
-    return _moving(_resident(old), new)
+    return _moving(resident(old), new)
+
+
+def resident(plan: Plan) -> BoolArray:
+    """bool[L, R, E] whether a rank holds an expert."""
+    holds = np.zeros((plan.layers, plan.ranks, plan.experts), np.bool_)
+    holds[np.arange(plan.layers)[:, None], plan.rank_of_slot[None, :], plan.expert_of_slot] = True
+    return holds
 
 
 def _require_comparable(old: Plan, new: Plan, node_of_rank: IntArray | None) -> None:
@@ -76,13 +86,6 @@ def _require_comparable(old: Plan, new: Plan, node_of_rank: IntArray | None) -> 
             raise PlanError(f"the plan in force has {before} {name}, the new one {after}", where="migration")
     if node_of_rank is not None and len(node_of_rank) != new.ranks:
         raise PlanError(f"the cluster has {len(node_of_rank)} ranks, the plans {new.ranks}", where="migration")
-
-
-def _resident(plan: Plan) -> BoolArray:
-    """bool[L, R, E] whether a rank holds an expert."""
-    resident = np.zeros((plan.layers, plan.ranks, plan.experts), np.bool_)
-    resident[np.arange(plan.layers)[:, None], plan.rank_of_slot[None, :], plan.expert_of_slot] = True
-    return resident
 
 
 def _moving(resident: BoolArray, new: Plan) -> BoolArray:

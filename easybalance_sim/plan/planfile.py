@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from easybalance_sim import __version__
+from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.errors import EbsimError, PlanError
 from easybalance_sim.files import write_text
@@ -84,12 +85,13 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     split: dict[str, Any]
 
 
-class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a plan file holds, its fingerprint aside; build one with `document`.
 
     generation: 1 for a plan without a parent, otherwise the parent's + 1 · plan_slots_per_rank: slots that the plan
     fills on each rank, at most the topology's · replica_counts: [L][E] · dispatch: the replica-choice rule it was
-    judged under · evidence: the replay report · verdict, migration: as the command line prints them.
+    judged under · evidence: the replay report · verdict, migration: as the command line prints them · parent_ranks: the
+    rank of the parent that each rank was, when ranks were lost; otherwise left out of the file.
     """
 
     format: str
@@ -111,6 +113,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     evidence: dict[str, Any]
     verdict: dict[str, Any]
     migration: dict[str, Any]
+    parent_ranks: tuple[Count, ...] | None = None
 
     @property
     def layer_ids(self) -> tuple[int, ...]:
@@ -145,8 +148,10 @@ def document(
     model_revision: str = "",
     phase: str = "",
     parent: PlanDocument | None = None,
+    parent_ranks: IntArray | None = None,
 ) -> PlanDocument:
-    """Everything a plan file says about `plan`; `parent` is the plan in force that it would replace.
+    """Everything a plan file says about `plan`; `parent` is the plan in force that it would replace, parent_ranks
+    (int64[R]) which of its ranks are left.
 
     Raises `PlanError` for a report that JSON cannot hold (a number that is not finite, say).
     """
@@ -173,6 +178,7 @@ def document(
         "evidence": evidence,
         "verdict": verdict,
         "migration": migration,
+        "parent_ranks": None if parent_ranks is None else parent_ranks.tolist(),
     }
     return msgspec.convert(canonical.plain(content), PlanDocument)
 
@@ -260,12 +266,19 @@ def _verify_header(doc: PlanDocument, where: str) -> None:
         problem = f"plan_slots_per_rank must be ≥ 1 on every rank and hold all {doc.experts} experts"
     elif (doc.generation == 1) != (doc.parent_fingerprint is None) or doc.generation < 1:
         problem = f"generation {doc.generation} does not fit parent_fingerprint {doc.parent_fingerprint}"
+    elif doc.parent_ranks is not None and not _are_survivors(doc):
+        problem = "parent_ranks must be rising, one per rank, and have a parent"
     if problem:
         raise PlanError(problem, where=where, fix=_REMAKE)
     try:
         doc.topology.topology()
     except EbsimError as error:
         raise PlanError(f"topology: {error.what}", where=where, fix=_REMAKE) from error
+
+
+def _are_survivors(doc: PlanDocument) -> bool:
+    left = doc.parent_ranks or ()
+    return doc.generation > 1 and len(left) == doc.topology.ranks and list(left) == sorted(set(left))
 
 
 def _verify_slots(doc: PlanDocument, record: LayerRecord, place: str) -> None:

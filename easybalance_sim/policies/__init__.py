@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray, IntArray, frozen, require_shape
+from easybalance_sim.arrays import BoolArray, FloatArray, IntArray, frozen, require_shape
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.slots import SlotCost
 from easybalance_sim.errors import PlanError, UsageError
@@ -59,8 +59,9 @@ class Problem:
     """What a policy places.
 
     forecast: float64[L, E] expected assignments ≥ 0 · windows: int64[W, L, E] assignments of the sample windows that
-    the forecast was made from · groups: expert groups of the router (1 = none) · current: the plan in force ·
-    seed: of every random choice · rebatched: int64[W', L, E] windows of the fit side's requests queued in topic order,
+    the forecast was made from · groups: expert groups of the router (1 = none) · current: the plan in force · held:
+    bool[L, R, E] experts that cost no fetch when ranks of it were lost, None = those that it puts on each rank · seed:
+    of every random choice · rebatched: int64[W', L, E] windows of the fit side's requests queued in topic order,
     may be empty · window_steps: mean steps in a window · slot_cost: seconds of a slot, None = balance tokens ·
     sample: tokens of the fit side, for what leaves a node · per_assignment: a token pays for every assignment that
     leaves its node (low latency) instead of for every distinct node that it goes to (normal mode) ·
@@ -72,6 +73,7 @@ class Problem:
     topology: Topology
     groups: int = 1
     current: Plan | None = None
+    held: BoolArray | None = None
     seed: int = 0
     rebatched: IntArray | None = None
     window_steps: float = 1.0

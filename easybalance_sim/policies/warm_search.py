@@ -7,7 +7,8 @@ import numpy as np
 from easybalance_sim.arrays import BoolArray
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.relabel import keep_slots
-from easybalance_sim.policies import NotApplicable, Problem, keep
+from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.policies._current import current_plan
 from easybalance_sim.policies._search import FEWEST_WINDOWS, from_start
 
 MOVE_PRICE = 0.006
@@ -24,15 +25,16 @@ def place(problem: Problem) -> Plan:
     `NotApplicable` without a plan in force that fits, when that has an expert twice on a rank, and with fewer than 8
     windows unless the user limits the moves.
     """
-    current = keep.place(problem)
+    current = current_plan(problem)
     held = _held(current)
     if int(held.sum()) < current.expert_of_slot.size:
         raise NotApplicable("the plan in force has an expert twice on a rank")
     fewest = FEWEST_WINDOWS if problem.effort.max_moves is None else 1
     if len(problem.windows) < fewest:
         raise NotApplicable(f"{len(problem.windows)} windows, a search needs at least {fewest}")
+    free = held if problem.held is None else problem.held
     return keep_slots(
-        current, from_start(problem, current, held, problem.effort.move_price or MOVE_PRICE, unit=COLD_UNIT)
+        current, from_start(problem, current, free, problem.effort.move_price or MOVE_PRICE, unit=COLD_UNIT)
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from easybalance_sim import policies
 from easybalance_sim.cluster.topology import Topology, uniform
+from easybalance_sim.plan.migration import resident
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable, Problem
 
@@ -132,6 +133,18 @@ def test_keep_says_why_it_cannot(current: Plan | None, reason: str) -> None:
         policies.make("keep", problem([HOT], uniform(2, 2, 3), current=current))
 
 
+def test_after_a_loss_of_ranks_the_plan_in_force_is_repaired_not_kept() -> None:
+    current = in_force([2, 3])
+    whole = problem([HOT], uniform(2, 2, 3), current=current)
+    with pytest.raises(NotApplicable, match="no rank was lost"):
+        policies.make("repair", whole)
+    broken = replace(whole, held=resident(current))
+    with pytest.raises(NotApplicable, match="ranks were lost: repair is what"):
+        policies.make("keep", broken)
+    plan = policies.make("repair", broken)
+    assert (plan.policy, by_rank(plan)) == ("repair", by_rank(current))
+
+
 def test_hierarchical_keeps_each_group_inside_one_node() -> None:
     # Heaviest group with the lightest one: {0, 1} and {6, 7} on one node.
     loads = [9.0, 8.0, 6.0, 6.0, 5.0, 5.0, 2.0, 1.0]
@@ -167,9 +180,10 @@ def test_hierarchical_says_why_it_cannot(topology: Topology, groups: int, reason
 
 
 KINDS = ("random", "zero", "equal", "one_hot")
-# Without any traffic, or with one expert that all of it goes to, windows cannot differ; some policies want tokens.
+# Without any traffic, or with one expert that all of it goes to, windows cannot differ; some policies want tokens, one a
+# loss of ranks.
 REFUSED = {("window_search", "zero"), ("window_search", "one_hot")} | {
-    (name, kind) for name in ("eplb_relabelled", "traffic_search") for kind in KINDS
+    (name, kind) for name in ("eplb_relabelled", "traffic_search", "repair") for kind in KINDS
 }
 
 

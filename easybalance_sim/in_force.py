@@ -1,0 +1,44 @@
+"""The plan in force as a run meets it: its file, and what is left of it when ranks were lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.plan.planfile import PlanDocument, read_plan
+from easybalance_sim.plan.survivors import Survivors, surviving_ranks, survivors, topology_of
+from easybalance_sim.request import PlanRequest
+from easybalance_sim.session import Listener, Session, open_session
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InForce:
+    """document: the plan's file · topology: the cluster that there is now · left: None when no rank was lost."""
+
+    document: PlanDocument
+    topology: Topology
+    left: Survivors | None
+
+
+def open_in_force(request: PlanRequest, tell: Listener) -> tuple[Session, InForce | None]:
+    """The session of a run and the plan in force, if there is one; its cluster stands in when none was said.
+
+    Raises `EbsimError` subclasses as `open_session`, and `UsageError` when the lost ranks are not those of the plan.
+    """
+    if request.current is None:
+        return open_session(request.settings, tell), None
+    document = read_plan(request.current)
+    if not request.lost_ranks:
+        whole = document.topology.topology()
+        return open_session(request.settings, tell, whole), InForce(document=document, topology=whole, left=None)
+    ranks = surviving_ranks(document.topology.ranks, request.lost_ranks)
+    topology = topology_of(document.topology.topology(), ranks, request.settings.slots_per_rank)
+    left = survivors(document.plan(), ranks)
+    left.require_room(topology)
+    session = open_session(replace(request.settings, slots_per_rank=None), tell, topology)
+    tell.note(
+        f"{topology.ranks} of {document.topology.ranks} ranks are left; {int(left.lost.sum())} experts (over all "
+        "layers) have no replica there and must be fetched by any plan (--policy repair --force writes one that moves "
+        "nothing else)"
+    )
+    return replace(session, held=left.held), InForce(document=document, topology=topology, left=left)
