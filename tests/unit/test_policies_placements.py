@@ -180,8 +180,8 @@ def test_hierarchical_says_why_it_cannot(topology: Topology, groups: int, reason
 
 
 KINDS = ("random", "zero", "equal", "one_hot")
-# Without any traffic, or with one expert that all of it goes to, windows cannot differ; some policies want tokens, one a
-# loss of ranks.
+# Without any traffic, or with one expert that all of it goes to, windows cannot differ; some policies want tokens, one
+# a loss of ranks.
 REFUSED = {("window_search", "zero"), ("window_search", "one_hot")} | {
     (name, kind) for name in ("eplb_relabelled", "traffic_search", "repair") for kind in KINDS
 }
