@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import options, plan_options, report_table, sweep_options, sweep_table
 from easybalance_sim.cli.console import Console, Format, emit
+
+if TYPE_CHECKING:
+    from easybalance_sim.sweep.request import SweepRequest
 
 
 def sweep(
@@ -19,7 +23,7 @@ def sweep(
     model: options.Model = "",
     kv_cache_dtype: sweep_options.KvCacheDtype = "bf16",
     policy: sweep_options.Policies = None,
-    window_steps: sweep_options.WindowSteps = "16",
+    window_steps: sweep_options.WindowSteps = sweep_options.DEFAULT_WINDOW_STEPS,
     window_seconds: options.WindowSeconds = 0.0,
     split: plan_options.Split = "time",
     held_out: plan_options.HeldOut = 0.5,
@@ -47,17 +51,12 @@ def sweep(
     Example: ebsim sweep traces/tinymoe.parquet --redundancy 0,1 --per-layer --figure sweep.svg
     """
     console = Console()
-    chosen_ranks = sweep_options.rank_numbers(ranks)
-    slots = sweep_options.numbers("--slots-per-rank", slots_per_rank, 1, sweep_options.MOST_SLOTS)
-    extra = sweep_options.numbers("--redundancy", redundancy, 0, sweep_options.MOST_SLOTS)
-    steps = sweep_options.numbers("--window-steps", window_steps or "16", 1, sweep_options.MOST_WINDOW_STEPS)
+    asked = sweep_options.Numbers.of(ranks, slots_per_rank, redundancy, window_steps)
     report_table.warn_of_first_run(console)
     from easybalance_sim.policies import Effort
     from easybalance_sim.request import PlanRequest
     from easybalance_sim.session import Settings
-    from easybalance_sim.sweep.grid import Wanted
     from easybalance_sim.sweep.request import SweepRequest
-    from easybalance_sim.sweep.run import run_sweep, write_report
 
     settings = Settings(
         traces=tuple(traces), cluster=cluster, ranks_per_node=ranks_per_node, model=model, profile=profile,
@@ -69,15 +68,23 @@ def sweep(
         half_life=half_life, objective=objective, effort=Effort(budget_s=budget_s), output=output,
     )  # fmt: skip
     request = SweepRequest(
-        plan=plan, wanted=Wanted(slots_per_rank=slots, redundancy=extra), ranks=chosen_ranks, window_steps=steps,
-        per_layer=per_layer, kv_dtype=kv_cache_dtype, figure=figure,
+        plan=plan, slots_per_rank=asked.slots_per_rank, redundancy=asked.redundancy, ranks=asked.ranks,
+        window_steps=asked.window_steps, per_layer=per_layer, kv_dtype=kv_cache_dtype, figure=figure,
     )  # fmt: skip
+    report = _run(request, console)
+    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else sweep_table.of_sweep(report))
+
+
+def _run(request: SweepRequest, console: Console) -> dict[str, Any]:
+    """The report; its files are written when all of it is there."""
+    from easybalance_sim.files import write_text
+    from easybalance_sim.sweep.run import run_sweep, write_report
+
     report = run_sweep(request, console)
     report["notes"] = console.notes
-    if figure is not None:
-        from easybalance_sim.files import write_text
+    if request.figure is not None:
         from easybalance_sim.report.sweep_figure import svg_of
 
-        write_text(figure, svg_of(report))
+        write_text(request.figure, svg_of(report))
     write_report(request, report)
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else sweep_table.of_sweep(report))
+    return report

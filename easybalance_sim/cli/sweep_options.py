@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from easybalance_sim.cli.options import MOST_RANKS
 from easybalance_sim.errors import UsageError
 
 MOST_SLOTS, MOST_WINDOW_STEPS = 2**16, 2**31 - 1
+DEFAULT_WINDOW_STEPS = "16"
 
 SlotsPerRank = Annotated[
     str, typer.Option("--slots-per-rank", metavar="S,S,…", help="Slots per rank to try, or say --redundancy.")
@@ -58,6 +60,21 @@ def numbers(flag: str, text: str, least: int, most: int) -> tuple[int, ...]:
     return found
 
 
-def rank_numbers(text: str) -> tuple[int, ...]:
-    """The numbers of --ranks."""
-    return numbers("--ranks", text, 1, MOST_RANKS)
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What the lists of `sweep` hold; empty = not said, but window lengths always are."""
+
+    ranks: tuple[int, ...]
+    slots_per_rank: tuple[int, ...]
+    redundancy: tuple[int, ...]
+    window_steps: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ranks: str, slots_per_rank: str, redundancy: str, window_steps: str) -> Numbers:
+        """Read the four lists. Raises `UsageError` as `numbers`."""
+        return cls(
+            ranks=numbers("--ranks", ranks, 1, MOST_RANKS),
+            slots_per_rank=numbers("--slots-per-rank", slots_per_rank, 1, MOST_SLOTS),
+            redundancy=numbers("--redundancy", redundancy, 0, MOST_SLOTS),
+            window_steps=numbers("--window-steps", window_steps or DEFAULT_WINDOW_STEPS, 1, MOST_WINDOW_STEPS),
+        )

@@ -32,17 +32,10 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What the user asked for: slots per rank, or redundancy (slots per rank beyond the fewest); both empty = default.
-
-    Raises `UsageError` when both are given.
-    """
+    """What the user asked for: slots per rank, else redundancy (slots per rank beyond the fewest), else the default."""
 
     slots_per_rank: tuple[int, ...] = ()
     redundancy: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.slots_per_rank and self.redundancy:
-            raise UsageError("--slots-per-rank and --redundancy exclude each other", where="sweep")
 
     def counts(self, fewest: int) -> list[int]:
         """Slots per rank, rising, each once."""

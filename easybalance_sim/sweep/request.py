@@ -24,17 +24,24 @@ KV_DTYPES = {"bf16": 1.0, "fp8": 0.5}
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRequest:
-    """plan: settings, policies, split and objective as of `ebsim plan`; its output is the report · wanted: the points ·
-    ranks, window_steps: one curve for each pair, ranks empty = the cluster's · per_layer: also slots by layer ·
+    """plan: settings, policies, split and objective as of `ebsim plan`; its output is the report ·
+    slots_per_rank, redundancy: the points, see `Wanted` · ranks, window_steps: one curve for each pair, ranks empty =
+    the cluster's · per_layer: also slots by layer ·
     kv_dtype: a key of `KV_DTYPES` · figure: where an SVG goes."""
 
     plan: PlanRequest
-    wanted: Wanted
+    slots_per_rank: tuple[int, ...] = ()
+    redundancy: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
     window_steps: tuple[int, ...] = (16,)
     per_layer: bool = False
     kv_dtype: str = "bf16"
     figure: Path | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """The points."""
+        return Wanted(slots_per_rank=self.slots_per_rank, redundancy=self.redundancy)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,6 +52,8 @@ class SweepRequest:
 def require_possible(request: SweepRequest) -> None:
     """Refuse at once what could not end well: unknown names, lists that contradict, files that cannot be written."""
     require_sound(request.plan)
+    if request.slots_per_rank and request.redundancy:
+        raise UsageError("--slots-per-rank and --redundancy exclude each other", where="sweep")
     require_choice("--kv-cache-dtype", request.kv_dtype, tuple(KV_DTYPES))
     if request.plan.settings.cluster is not None and request.ranks:
         raise UsageError("--cluster and --ranks exclude each other", where="sweep")

@@ -57,8 +57,3 @@ def test_a_memory_that_does_not_hold_the_experts_is_refused() -> None:
 def test_nothing_possible_is_refused_with_the_range() -> None:
     with pytest.raises(UsageError, match="--slots-per-rank: slots per rank can be 4 to 6, not 2, 3"):
         layouts(32, 8, Wanted(slots_per_rank=(2, 3)), 6)
-
-
-def test_slots_and_redundancy_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="exclude each other"):
-        Wanted(slots_per_rank=(4,), redundancy=(1,))

@@ -12,7 +12,6 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.policies import Effort
 from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Settings
-from easybalance_sim.sweep.grid import Wanted
 from easybalance_sim.sweep.request import SweepRequest
 from easybalance_sim.sweep.run import run_sweep
 from tests.listeners import Heard
@@ -46,8 +45,8 @@ def sweep(path: Path, heard: Heard | None = None, *, said: Any = None, plan: Any
     """The report on 4 ranks with 0, 1 and 2 extra slots; said: settings, plan: fields of the plan request."""
     settings = Settings(traces=(path,), **(said or {}))
     request = PlanRequest(settings=settings, **{"effort": QUICK, "split": "request", **(plan or {})})
-    wanted = {"ranks": (4,), "wanted": Wanted(redundancy=(0, 1, 2)), **more}
-    return run_sweep(SweepRequest(plan=request, **wanted), heard or Heard())
+    chosen = {"ranks": (4,), "redundancy": (0, 1, 2), **more}
+    return run_sweep(SweepRequest(plan=request, **chosen), heard or Heard())
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +113,7 @@ def test_slots_by_layer_stay_within_the_memory_of_the_point(report: dict[str, An
 
 def test_layers_that_all_take_the_point_are_the_point(one_hot_layer: Path) -> None:
     """With one layer there is nothing to divide: the row by layer equals the uniform one or a cheaper one."""
-    report = sweep(one_hot_layer, per_layer=True, wanted=Wanted(redundancy=(0, 1)))
+    report = sweep(one_hot_layer, per_layer=True, redundancy=(0, 1))
     first, second = report["curves"][0]["points"]
     row = second["per_layer"]
     for number, layer in enumerate(LAYERS):
@@ -124,7 +123,7 @@ def test_layers_that_all_take_the_point_are_the_point(one_hot_layer: Path) -> No
 
 def test_one_curve_for_every_number_of_ranks_and_window_length(trace: Path) -> None:
     heard = Heard()
-    report = sweep(trace, heard, ranks=(2, 4), window_steps=(8, 16), wanted=Wanted(redundancy=(1,)))
+    report = sweep(trace, heard, ranks=(2, 4), window_steps=(8, 16), redundancy=(1,))
     pairs = [(curve["ranks"], curve["window_steps"]) for curve in report["curves"]]
     assert pairs == [(2, 8), (2, 16), (4, 8), (4, 16)]
     assert [curve["points"][0]["slots_per_rank"] for curve in report["curves"]] == [8, 8, 4, 4]
@@ -134,7 +133,7 @@ def test_one_curve_for_every_number_of_ranks_and_window_length(trace: Path) -> N
 
 
 def test_ranks_that_do_not_divide_the_experts(trace: Path) -> None:
-    points = sweep(trace, ranks=(3,), wanted=Wanted(redundancy=(0, 1)))["curves"][0]["points"]
+    points = sweep(trace, ranks=(3,), redundancy=(0, 1))["curves"][0]["points"]
     assert [(point["slots"], point["slots_per_rank"]) for point in points] == [(16, 6), (21, 7)]
 
 
@@ -183,9 +182,10 @@ def test_one_seed_gives_one_report(trace: Path, report: dict[str, Any]) -> None:
         ({"ranks": (4,), "said": {"cluster": Path("c.toml")}}, "--cluster and --ranks exclude each other"),
         ({"window_steps": (1, 2), "said": {"window_seconds": 1.0}}, "--window-seconds and several --window-steps"),
         ({"figure": Path("sweep.png")}, "sweep.png is not an .svg file"),
+        ({"slots_per_rank": (5,)}, "--slots-per-rank and --redundancy exclude each other"),
         ({"kv_dtype": "int3"}, "--kv-cache-dtype: 'int3' is not known"),
         ({"plan": {"policies": ("best",)}}, "--policy: 'best' is not known"),
-        ({"wanted": Wanted(slots_per_rank=(3,))}, "slots per rank can be 4 to 16, not 3"),
+        ({"slots_per_rank": (3,), "redundancy": ()}, "slots per rank can be 4 to 16, not 3"),
     ],
 )
 def test_what_cannot_be_is_refused(trace: Path, wrong: dict[str, Any], says: str) -> None:
