@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from easybalance_sim.candidates import Candidate, candidate_row, choose, competing, propose, score, tie_frac
@@ -13,7 +14,7 @@ from easybalance_sim.in_force import InForce, open_in_force
 from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.plan.planfile import TraceRecord, document, write_plan
+from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, write_plan
 from easybalance_sim.problems import problem_of
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
@@ -21,11 +22,30 @@ from easybalance_sim.request import PlanRequest, require_sound
 from easybalance_sim.session import Listener, Session
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Made:
+    """A plan as a run made it, not written yet. report: as documented, `plan_file` null · traffic, session: what it was
+    fitted and judged on."""
+
+    plan: Plan
+    report: dict[str, Any]
+    verdict: Verdict
+    document: PlanDocument
+    session: Session
+    traffic: Traffic
+
+
 def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Verdict]:
     """Fit candidates on one side of the trace, judge the best on the other, write it when accepted.
 
     Returns the report (the documented JSON object) and the verdict. Raises `EbsimError` subclasses for bad input.
     """
+    made = fit_and_judge(request, tell)
+    return publish(request, made), made.verdict
+
+
+def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
+    """Fit candidates on one side of the trace, judge the best on the other. Raises as `make_plan`."""
     clock = Stopwatch()
     require_sound(request)
     criteria = load_criteria(request.criteria)
@@ -51,8 +71,18 @@ def make_plan(request: PlanRequest, tell: Listener) -> tuple[dict[str, Any], Ver
     report["fit"] = _fit_section(candidates[0], best, session)
     report["candidates"] = [candidate_row(candidate) for candidate in candidates]
     report, verdict = with_verdict(report, criteria)
-    written = _publish(request, session, best.plan, parent, report, verdict)
-    return {**report, **written, "timing_s": clock.laps()}, verdict
+    doc = _document(request, session, best.plan, parent, report)
+    report = {**report, "plan_file": None, "fingerprint": doc.fingerprint(), "timing_s": clock.laps()}
+    return Made(plan=best.plan, report=report, verdict=verdict, document=doc, session=session, traffic=traffic)
+
+
+def publish(request: PlanRequest, made: Made) -> dict[str, Any]:
+    """Write the plan file if there is an -o and the verdict allows it; an old file stays otherwise. The report says
+    which file was written."""
+    wanted = request.output is not None and (made.verdict.status == ACCEPTED or request.force)
+    if wanted and request.output is not None:
+        write_plan(request.output, made.document)
+    return {**made.report, "plan_file": str(request.output) if wanted else None}
 
 
 def _fit_section(baseline: Candidate, best: Candidate, session: Session) -> dict[str, Any]:
@@ -74,17 +104,12 @@ def _split_section(traffic: Traffic, windows: LoadWindows, top_k: int, after: Ou
     }
 
 
-def _publish(
-    request: PlanRequest,
-    session: Session,
-    plan: Plan,
-    parent: InForce | None,
-    report: dict[str, Any],
-    verdict: Verdict,
-) -> dict[str, Any]:
-    """Write the plan file if there is an -o and the verdict allows it; an old file stays otherwise."""
+def _document(
+    request: PlanRequest, session: Session, plan: Plan, parent: InForce | None, report: dict[str, Any]
+) -> PlanDocument:
+    """All that the plan file says."""
     split = report["split"]
-    doc = document(
+    return document(
         plan,
         layer_ids=session.meta.layers,
         topology=session.topology,
@@ -109,7 +134,3 @@ def _publish(
         parent=None if parent is None else parent.document,
         parent_ranks=None if parent is None or parent.left is None else parent.left.old_rank,
     )
-    wanted = request.output is not None and (verdict.status == ACCEPTED or request.force)
-    if wanted and request.output is not None:
-        write_plan(request.output, doc)
-    return {"plan_file": str(request.output) if wanted else None, "fingerprint": doc.fingerprint()}
