@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from easybalance_sim import policies
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.cost.objective import objective_seconds
+from easybalance_sim.cross_validation import Balance, Validation
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.evidence import migration_between
 from easybalance_sim.gate.criteria import Criteria
@@ -25,21 +26,37 @@ from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Listener, Session
 
 TIE_FRAC = 0.05
+"""Predicted seconds that are closer are a tie."""
+TAIL_TIE_FRAC = 0.02
+"""Of the excess of the P99 imbalance: closer is a tie."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """A plan that competes, its outcome on the fit side and its objective in seconds per step."""
+    """A plan that competes, its outcome on the fit side and its objective in seconds per step.
+
+    moved: what it costs to go there from the baseline · validation: how its policy fares on folds, None = not known.
+    """
 
     plan: Plan
     outcome: Outcome
     objective_s: float
     moved: Mapping[str, int | float]
+    validation: Validation | None = None
 
     @property
-    def imbalance_p99(self) -> float:
-        """P99 of the rank imbalance over fit windows × layers."""
-        return float(np.nanquantile(self.outcome.window_imbalance, 0.99))
+    def fitted(self) -> Balance:
+        """Rank imbalance over fit windows × layers."""
+        ratios = self.outcome.window_imbalance
+        return Balance(mean=float(np.nanmean(ratios)), p99=float(np.nanquantile(ratios, 0.99)))
+
+    @property
+    def expected(self) -> Balance:
+        """What is expected of other windows: `fitted` without the optimism of having seen them."""
+        if self.validation is None:
+            return self.fitted
+        known = self.fitted + self.validation.optimism
+        return Balance(mean=max(known.mean, 1.0), p99=max(known.p99, 1.0))
 
 
 def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
@@ -86,8 +103,11 @@ def _require_clean(plan: Plan, problem: Problem) -> None:
             raise PlanError(finding.message, where=f"policy {plan.policy}, layer row {finding.layer}")
 
 
-def score(plans: list[Plan], traffic: Traffic, session: Session) -> list[Candidate]:
-    """Every plan on the fit side: the held-out side is never looked at to choose."""
+def score(
+    plans: list[Plan], traffic: Traffic, session: Session, validations: Mapping[str, Validation] | None = None
+) -> list[Candidate]:
+    """Every plan on the fit side: the held-out side is never looked at to choose. validations: by name of plan."""
+    known = validations or {}
     outcomes = traffic.replay(plans, FIT, session.bench)
     rdma = session.hardware.inter_node_bytes_per_s
     scored = []
@@ -100,7 +120,9 @@ def score(plans: list[Plan], traffic: Traffic, session: Session) -> list[Candida
             rdma_bytes_per_s=rdma,
             ranks=plan.ranks,
         )
-        scored.append(Candidate(plan=plan, outcome=outcome, objective_s=value, moved=moved))
+        scored.append(
+            Candidate(plan=plan, outcome=outcome, objective_s=value, moved=moved, validation=known.get(plan.policy))
+        )
     return scored
 
 
@@ -124,10 +146,15 @@ def competing(candidates: list[Candidate], request: PlanRequest) -> list[Candida
 
 
 def choose(candidates: list[Candidate], tie_frac: float) -> Candidate:
-    """The lowest P99 imbalance among those whose seconds are a tie with the fastest."""
+    """Of those whose seconds are a tie with the fastest, the fastest of those with the lowest tail.
+
+    The tail is the P99 imbalance that is expected of other windows; excesses over 1 within `TAIL_TIE_FRAC` are equal.
+    """
     limit = min(candidate.objective_s for candidate in candidates) * (1 + tie_frac)
     tied = [candidate for candidate in candidates if candidate.objective_s <= limit]
-    return min(tied, key=lambda candidate: (candidate.imbalance_p99, candidate.objective_s))
+    excess = [max(candidate.expected.p99 - 1, 0.0) for candidate in tied]
+    shortest = [one for one, over in zip(tied, excess, strict=True) if over <= min(excess) * (1 + TAIL_TIE_FRAC)]
+    return min(shortest, key=lambda candidate: (candidate.objective_s, candidate.expected.p99))
 
 
 def tie_frac(session: Session, criteria: Criteria, tell: Listener) -> float:
@@ -142,16 +169,43 @@ def tie_frac(session: Session, criteria: Criteria, tell: Listener) -> float:
     return min(TIE_FRAC, max(criteria.p99_layer_time_growth_max, 0.0))
 
 
-def candidate_row(candidate: Candidate) -> dict[str, Any]:
-    """A row of the report's `candidates`."""
-    ratios = candidate.outcome.window_imbalance
+def candidate_rows(candidates: list[Candidate]) -> list[dict[str, Any]]:
+    """The report's `candidates`, each with the fronts that it is on."""
+    return [_row(candidate, _fronts(candidate, candidates)) for candidate in candidates]
+
+
+def _row(candidate: Candidate, fronts: list[str]) -> dict[str, Any]:
+    fitted, expected = candidate.fitted, candidate.expected
     return {
         "policy": candidate.plan.policy,
         "slots": candidate.plan.slots,
         "objective_us": round(candidate.objective_s * 1e6, 3),
-        "fit_imbalance_mean": round(float(np.nanmean(ratios)), 6),
-        "fit_imbalance_p99": round(candidate.imbalance_p99, 6),
+        "fit_imbalance_mean": round(fitted.mean, 6),
+        "fit_imbalance_p99": round(fitted.p99, 6),
+        "expected_imbalance_mean": round(expected.mean, 6),
+        "expected_imbalance_p99": round(expected.p99, 6),
+        "cross_node_bytes_per_token": round(candidate.outcome.cross_node_bytes_per_token, 3),
         "moves": candidate.moved["moves"],
         "migration_bytes": candidate.moved["bytes"],
         "migration_s": round(float(candidate.moved["seconds"]), 6),
+        "pareto": fronts,
     }
+
+
+def _fronts(candidate: Candidate, candidates: list[Candidate]) -> list[str]:
+    """The prices at which no other candidate has a tail as low: bytes moved, bytes between nodes."""
+    prices: dict[str, Callable[[Candidate], float]] = {
+        "migration_bytes": lambda one: float(one.moved["bytes"]),
+        "cross_node_bytes": lambda one: one.outcome.cross_node_bytes_per_token,
+    }
+    mine = candidate.expected.p99
+    return [
+        name
+        for name, price in prices.items()
+        if not any(
+            other.expected.p99 <= mine
+            and price(other) <= price(candidate)
+            and (other.expected.p99 < mine or price(other) < price(candidate))
+            for other in candidates
+        )
+    ]

@@ -31,8 +31,15 @@ class Balance:
     mean: float
     p99: float
 
+    def __add__(self, other: Balance) -> Balance:
+        return Balance(mean=self.mean + other.mean, p99=self.p99 + other.p99)
+
     def __sub__(self, other: Balance) -> Balance:
         return Balance(mean=self.mean - other.mean, p99=self.p99 - other.p99)
+
+    def to_dict(self) -> dict[str, float]:
+        """`mean` and `p99`, rounded, for a report."""
+        return {"mean": round(self.mean, 6), "p99": round(self.p99, 6)}
 
 
 @dataclass(frozen=True, kw_only=True)

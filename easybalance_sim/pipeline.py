@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from easybalance_sim.candidates import Candidate, candidate_row, choose, competing, propose, score, tie_frac
+from easybalance_sim.candidates import Candidate, candidate_rows, choose, competing, propose, score, tie_frac
+from easybalance_sim.cross_validation import NEW, SAME, Balance, validate
 from easybalance_sim.errors import UsageError
 from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
 from easybalance_sim.gate.criteria import load_criteria
@@ -58,7 +59,10 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     problem = problem_of(request, session, traffic, windows, parent)
     plans = propose(request, problem, tell)
     clock.lap("candidates")
-    candidates = score(plans, traffic, session)
+    folds = traffic.folds(windows, request.settings.seed) if problem.rebatched is not None else ()
+    validations = validate(plans, problem, folds)
+    clock.lap("cross_validation")
+    candidates = score(plans, traffic, session, validations)
     best = choose(competing(candidates, request), tie_frac(session, criteria, tell))
     clock.lap("scoring")
     side = HELD_OUT if traffic.has_held_out() else FIT
@@ -69,7 +73,7 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     split = _split_section(traffic, windows, session.meta.top_k, after, side)
     report = assemble(session, before, after, split)
     report["fit"] = _fit_section(candidates[0], best, session)
-    report["candidates"] = [candidate_row(candidate) for candidate in candidates]
+    report["candidates"] = candidate_rows(candidates)
     report, verdict = with_verdict(report, criteria)
     doc = _document(request, session, best.plan, parent, report)
     report = {**report, "plan_file": None, "fingerprint": doc.fingerprint(), "timing_s": clock.laps()}
@@ -86,10 +90,31 @@ def publish(request: PlanRequest, made: Made) -> dict[str, Any]:
 
 
 def _fit_section(baseline: Candidate, best: Candidate, session: Session) -> dict[str, Any]:
-    """The winner's figures on the fit side, and the baseline's imbalance there: what the plan promised."""
+    """The winner's figures on the fit side, the baseline's there, and what is promised of other windows."""
     compared = baseline.outcome.section(session.shape)
     known = {name: compared[name] for name in ("policy", "rank_imbalance")}
-    return {**best.outcome.section(session.shape), "baseline": known}
+    return {
+        **best.outcome.section(session.shape),
+        "expected_imbalance": best.expected.to_dict(),
+        "baseline": {**known, "expected_imbalance": baseline.expected.to_dict()},
+        "cross_validation": _cross_validation(baseline, best),
+    }
+
+
+def _cross_validation(baseline: Candidate, best: Candidate) -> dict[str, Any] | None:
+    """By kind of fold, the two on the part that was not planned on; None without folds."""
+    before, after = baseline.validation, best.validation
+    if before is None or after is None:
+        return None
+    return {kind: _gain(before.held[kind], after.held[kind]) for kind in (SAME, NEW)}
+
+
+def _gain(before: Balance, after: Balance) -> dict[str, Any]:
+    removed = {
+        name: round((old - new) / (old - 1), 4) if old > 1 else 0.0
+        for name, old, new in (("mean", before.mean, after.mean), ("p99", before.p99, after.p99))
+    }
+    return {"baseline": before.to_dict(), "plan": after.to_dict(), "removed_excess": removed}
 
 
 def _split_section(traffic: Traffic, windows: LoadWindows, top_k: int, after: Outcome, side: int) -> dict[str, Any]:

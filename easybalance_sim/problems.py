@@ -52,6 +52,7 @@ def problem_of(
         seed=request.settings.seed,
         rebatched=traffic.rebatched_windows(windows, request.settings.seed) if searching else None,
         window_steps=float(windows.steps.mean()),
+        top_k=session.meta.top_k,
         slot_cost=_slot_cost(request, session, windows),
         sample=traffic.token_sample(SAMPLE_TOKENS, session.bench) if sampling else None,
         per_assignment=session.bench.mode == "low_latency",

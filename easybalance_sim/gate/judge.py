@@ -91,7 +91,10 @@ def _migration(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 
 def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    """Compares what the plan takes off the baseline's excess on either side: sparser traffic alone is no gap."""
+    """Compares what the plan takes off the baseline's excess on either side: sparser traffic alone is no gap.
+
+    The fit side's promise is what is expected of windows that were not planned on, where the report knows it.
+    """
     name = "fit_gap_max"
     if _value(report, "fit") is None:
         return _not_judged(name, criteria, _NOT_FITTED)
@@ -99,22 +102,23 @@ def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
         return _not_judged(name, criteria, "nothing is held out")
     if _value(report, "fit.baseline.policy") != _value(report, "baseline.policy"):
         return _not_judged(name, criteria, "the plan was fitted against another baseline")
-    promised = _removed_share(report, "fit.baseline", "fit")
+    figure = "expected_imbalance" if "expected_imbalance" in _value(report, "fit") else "rank_imbalance"
+    promised = _removed_share(report, f"fit.baseline.{figure}.mean", f"fit.{figure}.mean")
     if promised <= 0:
-        return _not_judged(name, criteria, "the plan takes nothing off the baseline's excess on its fit side")
-    kept = _removed_share(report, "baseline", "plan")
+        return _not_judged(name, criteria, "the plan promises nothing off the baseline's excess")
+    kept = _removed_share(report, "baseline.rank_imbalance.mean", "plan.rank_imbalance.mean")
     note = (
-        f"excess of the baseline's mean imbalance removed: {100 * promised:.0f} % fitted, {100 * kept:.0f} % held out"
+        f"excess of the baseline's mean imbalance removed: {100 * promised:.0f} % promised, {100 * kept:.0f} % held out"
     )
     return _at_most(name, criteria, 1 - kept / promised, note)
 
 
 def _removed_share(report: Mapping[str, Any], before: str, after: str) -> float:
     """Share of the mean excess imbalance over 1 that goes; 0 when there is none."""
-    old, new = (_number(report, f"{side}.rank_imbalance.mean") for side in (before, after))
-    for side, value in ((before, old), (after, new)):
+    old, new = (_number(report, path) for path in (before, after))
+    for path, value in ((before, old), (after, new)):
         if value < 1:
-            raise CriteriaError(f"is {value}, an imbalance is 1 or more", where=f"report {side}.rank_imbalance.mean")
+            raise CriteriaError(f"is {value}, an imbalance is 1 or more", where=f"report {path}")
     return (old - new) / (old - 1) if old > 1 else 0.0
 
 

@@ -19,19 +19,24 @@ def most_windows(window_steps: float, experts: int) -> int:
     return MOST_WINDOWS if experts <= MANY_EXPERTS else MOST_OF_MANY_EXPERTS
 
 
-def excess_std(tokens: IntArray, expert_of_slot: Int32Array, rank_of_slot: Int32Array) -> float:
-    """Deviation over windows of a rank's relative load beyond the multinomial one, root mean square over layers.
+def excess_std(tokens: IntArray, expert_of_slot: Int32Array, rank_of_slot: Int32Array, top_k: int = 1) -> float:
+    """Deviation over windows of a rank's relative load beyond chance, root mean square over layers.
 
-    tokens: int64[W, L, E], W ≥ 2 · expert_of_slot: int32[L, P] of a plan that is balanced on the average.
-    About 0 when windows are independent draws. Layers and windows without traffic do not count.
+    tokens: int64[W, L, E], W ≥ 2 · expert_of_slot: int32[L, P] of a plan that is balanced on the average · top_k: K.
+    About 0 when tokens are independent draws. Chance is multinomial, times (E - K) / (E - 1) because a token's K
+    choices are distinct (exact for equally likely experts). Layers and windows without traffic do not count.
     """
-    layers = [_layer_excess(tokens[:, layer], slots, rank_of_slot) for layer, slots in enumerate(expert_of_slot)]
+    experts = tokens.shape[2]
+    distinct = (experts - top_k) / max(experts - 1, 1)
+    layers = [
+        _layer_excess(tokens[:, layer], slots, rank_of_slot, distinct) for layer, slots in enumerate(expert_of_slot)
+    ]
     found = [excess for excess in layers if excess is not None]
     # Clipped after the mean: chance errs to both sides, layer by layer.
     return float(np.sqrt(max(0.0, float(np.mean(found))))) if found else 0.0
 
 
-def _layer_excess(tokens: IntArray, slots: Int32Array, rank_of_slot: Int32Array) -> float | None:
+def _layer_excess(tokens: IntArray, slots: Int32Array, rank_of_slot: Int32Array, distinct: float) -> float | None:
     total = tokens.sum(axis=1)
     kept = tokens[total > 0]
     if len(kept) < 2:
@@ -41,7 +46,7 @@ def _layer_excess(tokens: IntArray, slots: Int32Array, rank_of_slot: Int32Array)
     seen = ((kept @ share) / size[:, None] * ranks).var(axis=0, ddof=1)
     mix = (kept / size[:, None]).mean(axis=0)
     chance = (mix @ share**2 - (mix @ share) ** 2) * (1 / size).mean() * ranks**2
-    return float((seen - chance).mean())
+    return float((seen - distinct * chance).mean())
 
 
 def _rank_share(slots: Int32Array, rank_of_slot: Int32Array, experts: int, ranks: int) -> FloatArray:

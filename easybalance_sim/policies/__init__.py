@@ -61,10 +61,10 @@ class Problem:
     forecast: float64[L, E] expected assignments ≥ 0 · windows: int64[W, L, E] assignments of the sample windows that
     the forecast was made from · groups: expert groups of the router (1 = none) · current: the plan in force · held:
     bool[L, R, E] experts that cost no fetch when ranks of it were lost, None = those that it puts on each rank · seed:
-    of every random choice · rebatched: int64[W', L, E] windows of the fit side's requests queued in topic order,
-    may be empty · window_steps: mean steps in a window · slot_cost: seconds of a slot, None = balance tokens ·
-    sample: tokens of the fit side, for what leaves a node · per_assignment: a token pays for every assignment that
-    leaves its node (low latency) instead of for every distinct node that it goes to (normal mode) ·
+    of every random choice · rebatched: int64[W', L, E] windows of the fit side's requests queued again, may be empty ·
+    window_steps: mean steps in a window · top_k: K, distinct experts of a token · slot_cost: seconds of a slot, None =
+    balance tokens · sample: tokens of the fit side, for what leaves a node · per_assignment: a token pays for every
+    assignment that leaves its node (low latency) instead of for every distinct node that it goes to (normal mode) ·
     effort, progress: for searches. Raises `UsageError` when the slots cannot hold the experts or a load is negative.
     """
 
@@ -77,6 +77,7 @@ class Problem:
     seed: int = 0
     rebatched: IntArray | None = None
     window_steps: float = 1.0
+    top_k: int = 1
     slot_cost: SlotCost | None = None
     sample: TokenSample | None = None
     per_assignment: bool = False

@@ -30,7 +30,7 @@ def place(problem: Problem) -> Plan:
         experts=problem.experts,
         policy=NAME,
     )
-    beyond = excess_std(problem.windows, start.expert_of_slot, start.rank_of_slot)
+    beyond = excess_std(problem.windows, start.expert_of_slot, start.rank_of_slot, problem.top_k)
     if beyond < NOISE:
         raise NotApplicable(
             f"batch noise only: rank loads vary by {beyond:.3f} beyond chance, {NOISE} is worth a search"

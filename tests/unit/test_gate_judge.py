@@ -110,8 +110,8 @@ def test_what_the_report_leaves_open_passes_with_a_note(path: str, criterion: st
     ("path", "value", "note"),
     [
         ("fit__baseline__policy", "keep", "another baseline"),
-        ("fit__rank_imbalance__mean", 1.55, "takes nothing off"),
-        ("fit__baseline__rank_imbalance__mean", 1.0, "takes nothing off"),
+        ("fit__rank_imbalance__mean", 1.55, "promises nothing"),
+        ("fit__baseline__rank_imbalance__mean", 1.0, "promises nothing"),
     ],
 )
 def test_a_gap_needs_a_promise_against_the_same_baseline(path: str, value: str | float, note: str) -> None:
@@ -119,6 +119,14 @@ def test_a_gap_needs_a_promise_against_the_same_baseline(path: str, value: str |
     finding = next(f for f in verdict.findings if f.criterion == "fit_gap_max")
     assert (verdict.status, finding.observed) == ("accepted", None)
     assert note in finding.note
+
+
+def test_the_promise_is_what_is_expected_of_windows_that_were_not_planned_on() -> None:
+    report = good_report(fit__expected_imbalance={"mean": 1.25})
+    report["fit"]["baseline"]["expected_imbalance"] = {"mean": 1.6}
+    finding = next(f for f in judge(report, load_criteria()).findings if f.criterion == "fit_gap_max")
+    assert finding.observed == pytest.approx(1 - (0.5 / 0.6) / (0.35 / 0.6))
+    assert "58 % promised, 83 % held out" in finding.note
 
 
 def test_without_a_held_out_side_there_is_no_gap_to_speak_of() -> None:

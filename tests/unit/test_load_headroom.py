@@ -37,6 +37,24 @@ def test_two_alternating_mixtures_have_the_known_excess() -> None:
     assert excess_std(tokens, slots, rank_of_slot) == pytest.approx(0.2, rel=0.01)
 
 
+def distinct_choices(rng: np.random.Generator, weight: AnyArray, tokens: int, top_k: int) -> AnyArray:
+    """int64[E] counts of tokens that each choose `top_k` experts at once (Gumbel top-k)."""
+    keys = np.log(weight) + rng.gumbel(size=(tokens, len(weight)))
+    return np.bincount(np.argpartition(-keys, top_k, axis=1)[:, :top_k].ravel(), minlength=len(weight))
+
+
+def test_distinct_choices_of_a_token_vary_less_by_chance() -> None:
+    """Half of 16 experts on either rank and 8 choices of 16: chance is hypergeometric, 8/15 of the binomial."""
+    rng = np.random.default_rng(0)
+    lean = np.where(np.arange(16) < 8, 1.05, 0.95)
+    windows = np.stack([distinct_choices(rng, lean if w % 2 else lean[::-1], 32, 8) for w in range(3000)])[:, None]
+    slots, rank_of_slot = frozen([np.arange(16)], np.int32), frozen(np.repeat([0, 1], 8), np.int32)
+    share = np.stack([windows[at::2, 0, :8].sum() / windows[at::2].sum() * 2 for at in range(2)])
+    known = float(np.ptp(share)) / 2
+    assert excess_std(windows, slots, rank_of_slot, top_k=8) == pytest.approx(known, rel=0.2)
+    assert excess_std(windows, slots, rank_of_slot) < 0.5 * known
+
+
 def test_replicas_share_their_expert() -> None:
     """The same windows with every expert on both ranks: no deviation at all."""
     tokens = np.array([[[900, 100]], [[100, 900]]] * 4)
