@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from easybalance_sim.cli import options, plan_options, report_table
+from easybalance_sim.cli import options, phases_table, plan_options, report_table
 from easybalance_sim.cli.console import Console, Format, emit
+
+if TYPE_CHECKING:
+    from easybalance_sim.request import PlanRequest
 
 
 def plan(
@@ -37,6 +41,7 @@ def plan(
     lost_ranks: plan_options.LostRanks = None,
     workload: options.Workloads = None,
     phase: options.Phase = None,
+    per_phase: plan_options.PerPhase = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     force: plan_options.Force = False,
@@ -52,7 +57,6 @@ def plan(
     """
     console = Console()
     report_table.warn_of_first_run(console)
-    from easybalance_sim.pipeline import make_plan
     from easybalance_sim.policies import Effort
     from easybalance_sim.request import PlanRequest
     from easybalance_sim.session import Settings
@@ -69,7 +73,19 @@ def plan(
         effort=Effort(budget_s=budget_s, max_moves=max_moves), max_migration_bytes=max_migration_bytes,
         lost_ranks=plan_options.ranks_of(lost_ranks),
     )  # fmt: skip
-    report, verdict = make_plan(request, console)
+    report, code = _made(request, per_phase, console)
     report["notes"] = console.notes
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else report_table.of_plan(report))
-    raise typer.Exit(verdict.exit_code)
+    as_text = phases_table.of_phases if per_phase else report_table.of_plan
+    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else as_text(report))
+    raise typer.Exit(code)
+
+
+def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict[str, Any], int]:
+    """The report and the exit code."""
+    from easybalance_sim.phases import make_phase_plans
+    from easybalance_sim.pipeline import make_plan
+
+    if per_phase:
+        return make_phase_plans(request, console)
+    report, verdict = make_plan(request, console)
+    return report, verdict.exit_code

@@ -54,6 +54,9 @@ LostRanks = Annotated[
     str | None,
     typer.Option("--lost-ranks", metavar="R,R", help="Ranks of --current that are gone: plan for those that are left."),
 ]
+PerPhase = Annotated[
+    bool, typer.Option("--per-phase", help="A plan for prefill and one for decode: -o plan.json → plan.decode.json.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Write the plan whatever the verdict (it is inside).")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="PLAN", help="The plan file.")]
 

@@ -50,6 +50,12 @@ class Topology:
         """N, the number of NVLink domains."""
         return int(self.node_of_rank.max()) + 1
 
+    @cached_property
+    def rank_kind(self) -> IntArray:
+        """int64[R] ranks of one kind may swap their experts for free: same slots, speed and node."""
+        kinds = np.stack([self.slots_per_rank, self.speed, self.node_of_rank])
+        return frozen(np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1), np.int64)
+
     @property
     def slots(self) -> int:
         """P, the slots of one layer over all ranks."""
