@@ -106,9 +106,7 @@ def _knee(curve: Mapping[str, Any], by: str) -> str:
     """What the knee costs and gains, or that there is none."""
     knee, first = curve["knee"][by], curve["points"][0]
     if knee is None:
-        slower = any(row["slower"] for row in curve["points"])
-        why = "no point gains more than the noise" + (" without a slower step" if slower else "")
-        return f"by {_BETTER[by]}: no knee, zero redundancy is best ({why})"
+        return f"by {_BETTER[by]}: no knee, zero redundancy is best ({_why_none(curve, by)})"
     point = curve["points"][knee["point"]]
     if by == "seconds":
         before, after = first["step_us"]["p99"], point["step_us"]["p99"]
@@ -118,6 +116,15 @@ def _knee(curve: Mapping[str, Any], by: str) -> str:
     lost = point["kv_tokens_lost"]
     paid = f"{lost:,} tokens of KV cache" if lost is not None else f"{_extra_mb(first, point):,.1f} MB"
     return f"by {_BETTER[by]}: knee at {knee['slots_per_rank']} slots per rank, {gain} for {paid} per rank"
+
+
+def _why_none(curve: Mapping[str, Any], by: str) -> str:
+    key = {"seconds": "step_us_p99", "imbalance": "imbalance_p99"}[by]
+    points = curve["points"][1:]
+    if points and all(point["gain"][key]["noise"] is None for point in points):
+        return "too few windows to tell a gain from noise"
+    slower = by == "imbalance" and any(point["slower"] and point["gain"][key]["counts"] for point in points)
+    return "what gains has a slower step" if slower else "no point gains more than the noise"
 
 
 def _extra_mb(first: Mapping[str, Any], point: Mapping[str, Any]) -> float:

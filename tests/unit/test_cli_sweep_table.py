@@ -32,6 +32,18 @@ def test_unknown_tokens_are_dashes_and_the_knee_costs_memory() -> None:
     assert "(-10.0 %) for 4.0 MB per rank" in text
 
 
+def test_the_reason_for_no_knee_is_said() -> None:
+    report = example_report()
+    (curve,) = report["curves"] = report["curves"][1:]
+    curve["knee"] = {"seconds": None, "imbalance": None}
+    text = of_sweep(report)
+    assert "by MoE time of a step: no knee, zero redundancy is best (no point gains more than the noise)" in text
+    assert "by rank imbalance: no knee, zero redundancy is best (what gains has a slower step)" in text
+    for gain in curve["points"][1]["gain"].values():
+        gain["noise"] = None
+    assert of_sweep(report).count("too few windows to tell a gain from noise") == 2
+
+
 def test_one_curve_is_not_compared_with_itself() -> None:
     report = example_report()
     report["curves"] = report["curves"][:1]

@@ -67,11 +67,10 @@ def test_points_rise_from_zero_redundancy(report: dict[str, Any]) -> None:
 
 
 def test_a_point_is_what_a_plan_with_these_slots_reaches(trace: Path, report: dict[str, Any]) -> None:
-    """Same split, same seed, the same policies: the figures are those of `ebsim plan`."""
-    policies = ("eplb", "window_search")
-    made, _ = run(trace, said={"slots_per_rank": 6}, policies=policies, split="request")
+    """Same split, same seed, the same policy: the figures are those of `ebsim plan`."""
     point = report["curves"][0]["points"][2]
-    assert point["policy"] == made["plan"]["policy"]
+    made, _ = run(trace, said={"slots_per_rank": 6}, policies=(point["policy"],), split="request")
+    assert point["policy"] == "window_search"
     for name in ("rank_imbalance", "layer_us", "step_us", "cross_node_bytes_per_token", "memory_bytes_per_rank"):
         assert point[name] == made["plan"][name], name
 
@@ -135,6 +134,16 @@ def test_one_curve_for_every_number_of_ranks_and_window_length(trace: Path) -> N
 def test_ranks_that_do_not_divide_the_experts(trace: Path) -> None:
     points = sweep(trace, ranks=(3,), redundancy=(0, 1))["curves"][0]["points"]
     assert [(point["slots"], point["slots_per_rank"]) for point in points] == [(16, 6), (21, 7)]
+
+
+def test_a_cluster_file_gives_ranks_and_memory_but_not_slots(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("ranks = 4\nranks_per_node = 2\nslots_per_rank = [8, 8, 9, 9]\nhbm_gib = 0.035\n")
+    heard = Heard()
+    report = sweep(trace, heard, said={"cluster": tmp_path / "c.toml"}, ranks=(), redundancy=())
+    (curve,) = report["curves"]
+    assert (curve["ranks"], curve["nodes"]) == (4, 2)
+    assert [point["slots_per_rank"] for point in curve["points"]] == [4, 5]
+    assert "4 ranks: left out are 6, 7, 8 slots per rank (16 experts need 4, memory for 5)" in heard.notes
 
 
 def test_count_traces_are_swept_too_but_with_one_window_length(tmp_path: Path) -> None:
