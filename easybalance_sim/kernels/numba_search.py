@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 
 F32 = np.float32
-SWAP_SHARE = np.uint64(3006477107)
+SWAP_SHARE, SWAPS_OF_TEN = np.uint64(3006477107), 7
+HOPE, SWAP_LUCK, HAND_OVER_LUCK, CERTAIN_SLOTS = 8.0, 90.0, 150.0, 36
 PROPOSALS_PER_COOLING = 64
 ACCEPTED_PER_REBUILD = 4096
 COLD_SHARE = 20
@@ -18,22 +19,33 @@ FEWEST_COLD = 2000
 
 @njit(cache=True, nogil=True, inline="always")
 def _next(random):  # type: ignore[no-untyped-def]
-    x = random[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    random[0] = x
-    return (x * np.uint64(2685821657736338717)) >> np.uint64(32)
+    random[0] = _step(random[0])
+    return (random[0] * np.uint64(2685821657736338717)) >> np.uint64(32)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _below(random, bound):  # type: ignore[no-untyped-def]
-    return np.int64((_next(random) * np.uint64(bound)) >> np.uint64(32))
+    return _part(_next(random), bound)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _refuses(random, delta, temperature):  # type: ignore[no-untyped-def]
-    return delta > 0 and np.float64(_next(random)) * 2.3283064365386963e-10 >= np.exp(-delta / temperature)
+def _step(x):  # type: ignore[no-untyped-def]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    return x
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _part(bits, bound):  # type: ignore[no-untyped-def]
+    return np.int64((bits * np.uint64(bound)) >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _refuses(x, delta, temperature):  # type: ignore[no-untyped-def]
+    """By other bits of x than those that made the proposal."""
+    drawn = np.float64((x * np.uint64(11400714819323198485)) >> np.uint64(32)) * 2.3283064365386963e-10
+    return delta > 0 and drawn >= np.exp(-delta / temperature)
 
 
 # Rows are passed as array and index: views would be counted references in the innermost loop.
@@ -46,6 +58,36 @@ def _power(load, r):  # type: ignore[no-untyped-def]
         v *= v
         total += v * v
     return np.float64(total)
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _measure(load, r, unit, phi, lean):  # type: ignore[no-untyped-def]
+    power, slope = F32(0), 0.0
+    for t in range(load.shape[1]):
+        v = load[r, t]
+        v2 = v * v
+        v6 = v2 * v2 * v2
+        power += v6 * v2
+        slope += np.float64(v * (v6 - unit)) ** 2
+    phi[r], lean[r] = power, slope
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _tell_apart(cost, e, last, apart):  # type: ignore[no-untyped-def]
+    """Squared distances of expert e's cost to that of experts below `last`; on the diagonal its square."""
+    for f in range(last):
+        total = F32(0)
+        for t in range(cost.shape[1]):
+            d = cost[e, t] - F32(e != f) * cost[f, t]
+            total += d * d
+        apart[e, f] = total
+        apart[f, e] = total
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _tell_all_apart(cost, apart):  # type: ignore[no-untyped-def]
+    for e in range(len(apart)):
+        _tell_apart(cost, e, e + 1, apart)
 
 
 @njit(cache=True, nogil=True, fastmath=True)
@@ -88,8 +130,8 @@ def _slot_cost(tokens, e, copies, slope, active, per_step, out, i):  # type: ign
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi):  # type: ignore[no-untyped-def]
-    """Everything that follows from the slots, free of float32 drift."""
+def _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi, lean):  # type: ignore[no-untyped-def]
+    """Everything that follows from the slots, free of float32 drift; returns the sixth power of a mean load."""
     count[:] = 0
     has[:] = False
     load[:] = 0
@@ -102,8 +144,16 @@ def _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, 
         r = rank_of_slot[p]
         for t in range(load.shape[1]):
             load[r, t] += cost[slots[p], t] * pace[r]
+    windows = 0
+    for t in range(load.shape[1]):
+        busy = False
+        for r in range(len(phi)):
+            busy |= load[r, t] > 0
+        windows += busy
+    unit = F32((load.sum() / len(phi) / max(windows, 1)) ** 6)
     for r in range(len(phi)):
-        phi[r] = _power(load, r)
+        _measure(load, r, unit, phi, lean)
+    return unit
 
 
 @njit(cache=True, nogil=True)
@@ -116,9 +166,8 @@ def _moves(slots, rank_of_slot, held):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _hand_over_change(a, e, f, has, cost, load, phi, pace, count, tokens, slope, active, per_step, rows, new):  # type: ignore[no-untyped-def]
-    """Change of F when rank a's slot goes from expert e to f; leaves new costs in rows[0:2], changes in rows[2:4] and
-    the touched ranks' powers in new."""
+def _hand_over_change(a, e, f, has, cost, load, phi, pace, count, tokens, slope, active, per_step, rows):  # type: ignore[no-untyped-def]
+    """Change of F when rank a's slot goes from expert e to f; leaves new costs in rows[0:2], changes in rows[2:4]."""
     _slot_cost(tokens, e, count[e] - 1, slope, active, per_step, rows, 0)
     _slot_cost(tokens, f, count[f] + 1, slope, active, per_step, rows, 1)
     for t in range(rows.shape[1]):
@@ -127,17 +176,15 @@ def _hand_over_change(a, e, f, has, cost, load, phi, pace, count, tokens, slope,
     delta = 0.0
     for r in range(len(phi)):
         if r == a:
-            new[r] = _power_moved(load, r, rows, 1, pace[r], cost, e, -pace[r])
+            delta += _power_moved(load, r, rows, 1, pace[r], cost, e, -pace[r]) - phi[r]
         elif has[r, e] or has[r, f]:
-            new[r] = _power_moved(load, r, rows, 2, pace[r] * F32(has[r, e]), rows, 3, pace[r] * F32(has[r, f]))
-        else:
-            continue
-        delta += new[r] - phi[r]
+            ke, kf = pace[r] * F32(has[r, e]), pace[r] * F32(has[r, f])
+            delta += _power_moved(load, r, rows, 2, ke, rows, 3, kf) - phi[r]
     return delta
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _hand_over(a, e, f, has, cost, load, phi, pace, count, rows, new):  # type: ignore[no-untyped-def]
+def _hand_over(a, e, f, has, cost, load, unit, phi, lean, apart, pace, count, rows):  # type: ignore[no-untyped-def]
     """What `_hand_over_change` looked at is done."""
     for r in range(len(phi)):
         if r == a:
@@ -149,74 +196,106 @@ def _hand_over(a, e, f, has, cost, load, phi, pace, count, rows, new):  # type: 
                 load[r, t] += ke * rows[2, t] + kf * rows[3, t]
         else:
             continue
-        phi[r] = new[r]
+        _measure(load, r, unit, phi, lean)
     has[a, e], has[a, f] = False, True
     count[e] -= 1
     count[f] += 1
     for t in range(rows.shape[1]):
         cost[e, t] = rows[0, t]
         cost[f, t] = rows[1, t]
+    _tell_apart(cost, e, len(count), apart)
+    _tell_apart(cost, f, len(count), apart)
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _swap(a, b, e, f, has, cost, load, unit, phi, lean, pace):  # type: ignore[no-untyped-def]
+    has[a, e], has[b, f], has[a, f], has[b, e] = False, False, True, True
+    for t in range(load.shape[1]):
+        d = cost[e, t] - cost[f, t]
+        load[a, t] -= d * pace[a]
+        load[b, t] += d * pace[b]
+    _measure(load, a, unit, phi, lean)
+    _measure(load, b, unit, phi, lean)
+
+
+@njit(cache=True, nogil=True, fastmath=True, inline="always")
+def _no_swap(gap, unit, lean, above, luck):  # type: ignore[no-untyped-def]
+    """`reference_search._Walk.hopeless` of a swap; lean: of both ranks · above: what is to be outweighed."""
+    least = 56.0 * unit * gap + above
+    return least > 0 and least * least > luck * SWAP_LUCK * lean * gap
+
+
+@njit(cache=True, nogil=True, fastmath=True, inline="always")
+def _no_hand_over(apart, count, e, f, unit, lean, most, above, luck):  # type: ignore[no-untyped-def]
+    """The same of a slot that goes from e to f; lean: of its rank · most: of any rank."""
+    share = np.float64(count[f]) / np.float64(count[f] + 1)
+    gap = max((1.0 - share) * (apart[e, e] - share * apart[f, f]) + share * apart[e, f], 0.0)
+    rest = apart[e, e] / np.float64(count[e] - 1) + apart[f, f] * share * share / np.float64(count[f])
+    least = 28.0 * unit * (gap + rest) + above
+    return least > 0 and least * least > luck * HAND_OVER_LUCK * (lean * gap + most * rest)
 
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _anneal(  # type: ignore[no-untyped-def]
     slots, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves, proposals, hot, cold, random,
-    best, count, has, cost, load, phi, rows, new,
+    best, count, has, cost, load, phi, lean, apart, rows,
 ):  # fmt: skip
     """Anneals `slots`, leaves the best placement seen in `best`; returns its value."""
-    _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi)
-    moved, accepted = _moves(slots, rank_of_slot, held), 0
-    lowest = phi.sum() + price * moved
-    best[:] = slots
+    unit = _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi, lean)
+    _tell_all_apart(cost, apart)
+    luck = F32(1.0 if len(slots) > CERTAIN_SLOTS else 1e9)
+    moved, accepted, x = _moves(slots, rank_of_slot, held), 0, random[0]
+    lowest, best[:] = phi.sum() + price * moved, slots
     temperature = hot * phi.sum() / len(phi)
     cooling = (cold / hot) ** (1.0 / max(1, proposals // PROPOSALS_PER_COOLING))
     for proposal in range(proposals):
         if proposal % PROPOSALS_PER_COOLING == 0:
             temperature *= cooling
-        p = _below(random, len(slots))
+            most, hope = lean.max(), HOPE * temperature
+        x = _step(x)
+        bits = x * np.uint64(2685821657736338717)
+        p, bits = _part(bits >> np.uint64(32), len(slots)), bits & np.uint64(4294967295)
         a, e = rank_of_slot[p], slots[p]
-        if _next(random) < SWAP_SHARE:
-            q = _below(random, len(slots))
+        if proposal % 10 < SWAPS_OF_TEN:
+            q = _part(bits, len(slots))
             b, f = rank_of_slot[q], slots[q]
             if a == b or e == f or has[b, e] or has[a, f]:
                 continue
             shift = np.int64(held[a, e]) + np.int64(held[b, f]) - np.int64(held[a, f]) - np.int64(held[b, e])
             if shift > 0 and moved + shift > most_moves:
                 continue
-            delta = (
-                _power_swapped(load[a], load[b], cost[e], cost[f], pace[a], pace[b]) + price * shift - phi[a] - phi[b]
-            )
-            if _refuses(random, delta, temperature):
+            toll = price * shift
+            if _no_swap(np.float64(apart[e, f]), unit, lean[a] + lean[b], toll - hope, luck):
                 continue
+            delta = _power_swapped(load[a], load[b], cost[e], cost[f], pace[a], pace[b]) + toll - phi[a] - phi[b]
+            if _refuses(x, delta, temperature):
+                continue
+            _swap(a, b, e, f, has, cost, load, unit, phi, lean, pace)
             slots[p], slots[q] = f, e
-            has[a, e], has[b, f], has[a, f], has[b, e] = False, False, True, True
-            for t in range(load.shape[1]):
-                d = cost[e, t] - cost[f, t]
-                load[a, t] -= d * pace[a]
-                load[b, t] += d * pace[b]
-            phi[a], phi[b] = _power(load, a), _power(load, b)
         else:
-            f = _below(random, len(count))
-            if e == f or count[e] < 2 or has[a, f]:
-                continue
+            f = _part(bits, len(count))
             shift = np.int64(held[a, e]) - np.int64(held[a, f])
-            if shift > 0 and moved + shift > most_moves:
+            if e == f or count[e] < 2 or has[a, f] or (shift > 0 and moved + shift > most_moves):
                 continue
-            delta = price * shift + _hand_over_change(
-                a, e, f, has, cost, load, phi, pace, count, tokens, slope, active, per_step, rows, new
-            )  # fmt: skip
-            if _refuses(random, delta, temperature):
+            toll = price * shift
+            if _no_hand_over(apart, count, e, f, unit, lean[a], most, toll - hope, luck):
+                continue
+            delta = toll
+            delta += _hand_over_change(
+                a, e, f, has, cost, load, phi, pace, count, tokens, slope, active, per_step, rows
+            )
+            if _refuses(x, delta, temperature):
                 continue
             slots[p] = f
-            _hand_over(a, e, f, has, cost, load, phi, pace, count, rows, new)
+            _hand_over(a, e, f, has, cost, load, unit, phi, lean, apart, pace, count, rows)
         moved += shift
         accepted += 1
         if accepted % ACCEPTED_PER_REBUILD == 0:
-            _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi)
+            _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi, lean)
         value = phi.sum() + price * moved
         if value < lowest * 0.9999995:
-            lowest = value
-            best[:] = slots
+            lowest, best[:] = value, slots
+    random[0] = x
     return lowest
 
 
@@ -227,18 +306,20 @@ def _search_layer(  # type: ignore[no-untyped-def]
     (experts, windows), ranks = tokens.shape, len(pace)
     random = np.array([np.uint64(np.int64(seed) * 2654435769 + 88172645463325252)])
     count, has = np.zeros(experts, np.int64), np.zeros((ranks, experts), np.bool_)
-    cost, load, phi = np.empty((experts, windows), F32), np.empty((ranks, windows), F32), np.empty(ranks)
-    rows, new = np.empty((4, windows), F32), np.empty(ranks)
+    cost, load = np.empty((experts, windows), F32), np.empty((ranks, windows), F32)
+    phi, lean, apart = np.empty(ranks), np.empty(ranks), np.empty((experts, experts), F32)
+    rows = np.empty((4, windows), F32)
     slots, best = start.copy(), start.copy()
     low = _anneal(
         slots, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves,
-        max(FEWEST_COLD, proposals // COLD_SHARE), 1e-4, 1e-6, random, out, count, has, cost, load, phi, rows, new,
+        max(FEWEST_COLD, proposals // COLD_SHARE), 1e-4, 1e-6, random, out, count, has, cost, load, phi, lean,
+        apart, rows,
     )  # fmt: skip
     hot = min(max(low / (windows * ranks) - 1.0, 1e-3), 0.1)
     slots[:] = out
     lowest = _anneal(
         slots, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves, proposals, hot, hot / 100,
-        random, best, count, has, cost, load, phi, rows, new,
+        random, best, count, has, cost, load, phi, lean, apart, rows,
     )  # fmt: skip
     if lowest <= low:
         out[:] = best
