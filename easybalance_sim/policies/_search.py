@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def from_start(
     pace = frozen(speed.mean() / speed, np.float32)
     free = np.ones((start.layers, start.ranks, start.experts), np.bool_) if held is None else held
     out, lowest = start.expert_of_slot.copy(), np.zeros(start.layers)
-    moves = _Moves(problem.effort.max_moves, _need(start, samples, pace))
+    moves = _Moves(problem.effort.max_moves, _need(start, samples, pace), _fetched(free, start))
 
     def search(layers: slice, count: int) -> None:
         kernels.load().search(
@@ -65,15 +65,21 @@ def from_start(
     clock = _Budget(problem.effort.budget_s, start.layers)
     clock.probe(lambda count: search(rounds[0], count), rounds[0].stop - rounds[0].start)
     for layers in rounds:
-        count = clock.affordable(_proposals(problem))
+        count = clock.affordable(proposals_of(problem))
         if count > 0:
             begin = time.perf_counter()
             search(layers, count)
             clock.spent(time.perf_counter() - begin, layers.stop - layers.start, count)
-        fetched = ~np.take_along_axis(free[layers][:, start.rank_of_slot], out[layers][:, :, None], axis=2)
-        moves.spent(layers, int(fetched.sum()))
+        moves.spent(layers, _fetched(free, replace(start, expert_of_slot=out)))
         advance(layers.stop - layers.start)
-    return Plan(expert_of_slot=out, slots_per_rank=start.slots_per_rank, experts=start.experts, policy=start.policy)
+    return replace(start, expert_of_slot=out)
+
+
+def _fetched(free: BoolArray, plan: Plan) -> IntArray:
+    """int64[L] slots whose expert is not among those bool[L, R, E] that cost nothing."""
+    layer = np.arange(plan.layers)[:, None]
+    fetched: IntArray = (~free[layer, plan.rank_of_slot[None, :], plan.expert_of_slot]).sum(axis=1)
+    return fetched
 
 
 def scaled(problem: Problem, start: Plan) -> Samples:
@@ -139,7 +145,8 @@ def _per_slot(plan: Plan, tokens: AnyArray) -> AnyArray:
     return tokens[layer, plan.expert_of_slot] / plan.replicas[layer, plan.expert_of_slot][:, :, None].astype(np.float32)
 
 
-def _proposals(problem: Problem) -> int:
+def proposals_of(problem: Problem) -> int:
+    """Proposals per layer: what the user asks for, else by size."""
     if problem.effort.proposals:
         return problem.effort.proposals
     return SMALL_PROPOSALS if problem.experts <= SMALL_EXPERTS else PROPOSALS
@@ -148,28 +155,30 @@ def _proposals(problem: Problem) -> int:
 class _Moves:
     """Hands a limit on moves out to layers: in proportion to their need, the neediest first."""
 
-    def __init__(self, most: int | None, need: FloatArray) -> None:
-        self._most, self._need = most, need
+    def __init__(self, most: int | None, need: FloatArray, fetched: IntArray) -> None:
+        self._limited, self._need, self._fetched = most is not None, need, fetched
+        self._left = max(0, (most or 0) - int(fetched.sum()))
 
     def rounds(self) -> list[slice]:
         """Slices of layers that are searched together: a few, one by one under a limit."""
         count = len(self._need)
-        if self._most is not None:
+        if self._limited:
             return [slice(layer, layer + 1) for layer in np.argsort(-self._need, kind="stable").tolist()]
         size = max(2, -(-count // 16))
         return [slice(first, min(first + size, count)) for first in range(0, count, size)]
 
     def share(self, layers: slice) -> int:
-        """Moves that a layer of this round may make."""
-        if self._most is None:
+        """Moves that a layer of this round may have made in the end."""
+        if not self._limited:
             return 1 << 30
         share = float(self._need[layers].sum() / self._need.sum())
-        return min(self._most, int(np.ceil(self._most * share)))
+        return int(self._fetched[layers].sum()) + min(self._left, int(np.ceil(self._left * share)))
 
-    def spent(self, layers: slice, moves: int) -> None:
-        """A round is done; what it left over goes to the others."""
-        if self._most is not None:
-            self._most -= moves
+    def spent(self, layers: slice, fetched: IntArray) -> None:
+        """A round is done, after which int64[L] slots are fetched; what it left over goes to the others."""
+        if self._limited:
+            self._left -= int((fetched - self._fetched)[layers].sum())
+            self._fetched = fetched
             self._need[layers] = 0.0
 
 

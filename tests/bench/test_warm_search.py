@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -24,11 +26,14 @@ def test_a_warm_start_after_a_drift_of_ten_per_cent(capsys: pytest.CaptureFixtur
         loads = np.repeat(np.rint(after)[None].astype(np.int64), 8, axis=0)
         old = policies.make("eplb", problem_of(np.rint(before)[None].astype(np.int64), BIG))
         given = problem_of(loads, BIG, current=old, seed=seed)
-        plans = {"stale": old, **{name: policies.make(name, given) for name in ("eplb", "warm_search")}}
+        begin = time.perf_counter()
+        front = policies.make_all("warm_search", given)
+        seconds = time.perf_counter() - begin
+        plans = {"stale": old, "eplb": policies.make("eplb", given), **{plan.policy: plan for plan in front}}
         figures = {name: (balance(plan, loads)[0], moving_slots(old, plan).mean()) for name, plan in plans.items()}
         cells = (f"{name} {mean:.4f}, {100 * moved:.1f} %" for name, (mean, moved) in figures.items())
-        lines.append(f"  seed {seed}: {' · '.join(cells)}")
-        assert figures["warm_search"][1] < 0.3 * figures["eplb"][1]
-        assert figures["warm_search"][0] - 1 < 0.3 * (figures["stale"][0] - 1)
+        lines.append(f"  seed {seed}: {' · '.join(cells)}; front in {seconds:.1f} s")
+        chosen = figures[front[2].policy]
+        assert chosen[0] <= 1.01 and chosen[1] <= 0.1
     with capsys.disabled():
         print("\n" + "\n".join(lines), flush=True)

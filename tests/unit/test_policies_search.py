@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,11 @@ def test_a_topic_mixture_is_balanced_better_than_by_eplb_on_windows_not_seen(see
 def test_rebatched_windows_prepare_for_traffic_that_is_more_concentrated() -> None:
     recorded, held = topic_windows(0, 64, concentration=40.0), topic_windows(1, 200, concentration=0.4)
     rebatched = topic_windows(2, 64, concentration=0.4)
-    plain, prepared = search(recorded), search(recorded, rebatched=rebatched)
-    assert balance(prepared, held)[1] < balance(plain, held)[1] - 0.1
+    plain, prepared = (
+        np.mean([balance(search(recorded, seed=seed, rebatched=more), held)[1] for seed in range(3)])
+        for more in (None, rebatched)
+    )
+    assert prepared < plain - 0.05
 
 
 def test_chance_alone_is_not_searched() -> None:
@@ -215,6 +218,21 @@ def test_a_higher_price_moves_less(drifted: tuple[AnyArray, Plan]) -> None:
     assert moves[0] > moves[1] > moves[2] == 0
 
 
+def test_the_front_goes_from_few_moves_to_many_within_the_limit(drifted: tuple[AnyArray, Plan]) -> None:
+    windows, current = drifted
+    for most in (None, 6):
+        given = problem_of(windows, current=current, effort=Effort(proposals=100_000, max_moves=most))
+        plans = policies.make_all("warm_search", given)
+        moves = [int(moving_slots(current, plan).sum()) for plan in plans]
+        power = [eighth_power(plan, windows) for plan in plans]
+        assert len({plan.policy for plan in plans}) == 5 and plans[2].policy == "warm_search@0.0035"
+        assert moves == sorted(moves) and power == sorted(power, reverse=True)
+        assert most is None or moves[-1] == most
+        assert (policies.make("warm_search", given).expert_of_slot == plans[2].expert_of_slot).all()
+    priced = problem_of(windows, current=current, effort=Effort(proposals=1000, move_price=0.01))
+    assert [plan.policy for plan in policies.make_all("warm_search", priced)] == ["warm_search@0.01"]
+
+
 @pytest.mark.parametrize("most", [0, 1, 3, 10])
 def test_a_limit_on_moves_is_kept_and_used(drifted: tuple[AnyArray, Plan], most: int) -> None:
     """Also when there are fewer moves than layers: the neediest layer gets them."""
@@ -267,11 +285,16 @@ def test_progress_counts_every_layer(drifted: tuple[AnyArray, Plan]) -> None:
         ("window_search", Effort(budget_s=1e-9)),
     ):
         done: list[int] = []
-        problem = problem_of(
-            windows, current=current, effort=effort, progress=lambda label, total, done=done: done.append
-        )
-        policies.make(name, problem)
-        assert sum(done) == 4
+        wanted: list[int] = []
+
+        def progress(
+            label: str, total: int, done: list[int] = done, wanted: list[int] = wanted
+        ) -> Callable[[int], None]:
+            wanted.append(total)
+            return done.append
+
+        policies.make(name, problem_of(windows, current=current, effort=effort, progress=progress))
+        assert [sum(done)] == wanted and sum(done) % 4 == 0
 
 
 @pytest.mark.parametrize("slot_cost", [None, SlotCost(token_s=1e-8, active_s=3e-6)], ids=["tokens", "seconds"])
