@@ -17,12 +17,15 @@ from easybalance_sim.session import Session
 from easybalance_sim.trace.dataset import TokenTrace
 
 
-def assemble(session: Session, before: Outcome, after: Outcome, split: Mapping[str, Any]) -> dict[str, Any]:
+def assemble(
+    session: Session, before: Outcome, after: Outcome, floor: Outcome, split: Mapping[str, Any]
+) -> dict[str, Any]:
     """The report of `after` (the plan) against `before` (the baseline) on the same traffic, still without verdict.
 
-    split: settings and window numbers of the run. Keys are the documented JSON; every number is finite.
+    floor: a plan made from that traffic · split: settings and window numbers of the run. Keys are the documented JSON;
+    every number is finite.
     """
-    baseline, plan = before.section(session.shape), after.section(session.shape)
+    baseline, plan, made_for_it = (outcome.section(session.shape) for outcome in (before, after, floor))
     cost = session.bench.cost(after.plan)
     return {
         "trace": _trace(session),
@@ -48,7 +51,11 @@ def assemble(session: Session, before: Outcome, after: Outcome, split: Mapping[s
         },
         "baseline": baseline,
         "plan": plan,
-        "gain": {"share_of_possible": _share_of_possible(baseline, plan)},
+        "floor": {name: made_for_it[name] for name in ("policy", "rank_imbalance", "rank_imbalance_by_layer")},
+        "gain": {
+            "share_of_possible": _share(baseline, plan, plan["lower_bound_per_window"]),
+            "share_of_floor": _share(baseline, plan, made_for_it["rank_imbalance"]),
+        },
         "memory": {
             "kv_cache_loss_frac": kv_loss_frac(
                 after.plan.slots_per_rank, before.plan.slots_per_rank, session.shape, session.hbm_bytes
@@ -92,9 +99,9 @@ def _trace(session: Session) -> dict[str, Any]:
     }
 
 
-def _share_of_possible(baseline: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
-    """Mean imbalance saved over what the lower bound of each window would allow; None when nothing can be."""
-    most = baseline["rank_imbalance"]["mean"] - plan["lower_bound_per_window"]["mean"]
+def _share(baseline: Mapping[str, Any], plan: Mapping[str, Any], least: Mapping[str, float]) -> float | None:
+    """Mean imbalance saved over what `least` would save; None when nothing can be."""
+    most = baseline["rank_imbalance"]["mean"] - least["mean"]
     saved: float = baseline["rank_imbalance"]["mean"] - plan["rank_imbalance"]["mean"]
     return round(saved / most, 4) if most > 1e-9 else None
 

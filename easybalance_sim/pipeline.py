@@ -9,6 +9,7 @@ from easybalance_sim.candidates import Candidate, candidate_rows, choose, compet
 from easybalance_sim.cross_validation import NEW, SAME, Balance, validate
 from easybalance_sim.errors import UsageError
 from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
+from easybalance_sim.floor import floor_plan
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.verdict import ACCEPTED, Verdict
 from easybalance_sim.in_force import InForce, open_in_force
@@ -68,10 +69,12 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     side = HELD_OUT if traffic.has_held_out() else FIT
     if side == FIT:
         tell.note("nothing is held out: the figures are those of the fit windows, no proof")
-    before, after = traffic.replay([plans[0], best.plan], side, session.bench)
+    floor = floor_plan(best.plan, traffic.judged_windows(), session, request.effort)
+    clock.lap("floor")
+    before, after, least = traffic.replay([plans[0], best.plan, floor], side, session.bench)
     clock.lap("replay")
     split = _split_section(traffic, windows, session.meta.top_k, after, side)
-    report = assemble(session, before, after, split)
+    report = assemble(session, before, after, least, split)
     report["fit"] = _fit_section(candidates[0], best, session)
     report["candidates"] = candidate_rows(candidates)
     report, verdict = with_verdict(report, criteria)

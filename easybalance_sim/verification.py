@@ -12,13 +12,14 @@ import numpy as np
 from easybalance_sim import policies
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
+from easybalance_sim.floor import floor_plan
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
 from easybalance_sim.load.split import HELD_OUT, make_split
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
-from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.policies import UNLIMITED, NotApplicable, Problem
 from easybalance_sim.replay.traffic import CountTraffic, TokenTraffic, Traffic, split_counts
 from easybalance_sim.session import Listener, Session, Settings, open_session, selected_windows
 from easybalance_sim.trace.dataset import TokenTrace
@@ -56,7 +57,9 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
     baseline = _baseline(request.baseline, session)
     traffic = _unseen_traffic(doc, session, tell)
     clock.lap("read")
-    before, after = traffic.replay([baseline, plan], HELD_OUT, session.bench)
+    floor = floor_plan(plan, traffic.judged_windows(), session, UNLIMITED)
+    clock.lap("floor")
+    before, after, least = traffic.replay([baseline, plan, floor], HELD_OUT, session.bench)
     clock.lap("replay")
     split = {
         **traffic.describe_split(),
@@ -65,7 +68,7 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
         "held_out_steps": after.steps,
         "held_out_windows": after.windows,
     }
-    report = assemble(session, before, after, split)
+    report = assemble(session, before, after, least, split)
     report["fit"] = _fit_evidence(doc, session, tell)
     report, verdict = with_verdict(report, criteria)
     written = {"plan_file": str(request.plan), "fingerprint": doc.fingerprint()}

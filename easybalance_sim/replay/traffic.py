@@ -59,6 +59,9 @@ class Traffic(Protocol):
     def fit_windows(self) -> LoadWindows:
         """Counts of the fit side."""
 
+    def judged_windows(self) -> LoadWindows:
+        """Counts of the held-out side, all of its windows; of the fit side when nothing is held out."""
+
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """int64[W, L, E] the fit side's requests queued again, none where requests are unknown."""
 
@@ -93,6 +96,10 @@ class TokenTraffic:
     def fit_windows(self) -> LoadWindows:
         """Counts of the fit side; the last window is left out when it was cut short."""
         return count_windows(self._side(FIT).batches(self.trace), self.trace.meta, self.windowing).full_only()
+
+    def judged_windows(self) -> LoadWindows:
+        """Counts of the held-out side."""
+        return count_windows(self._side(HELD_OUT).batches(self.trace), self.trace.meta, self.windowing)
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """Windows as long as the recorded ones, see `load.rebatch`."""
@@ -175,6 +182,10 @@ class CountTraffic:
     def fit_windows(self) -> LoadWindows:
         """The fit windows."""
         return windows_of_counts(self.trace).pick(self.fit)
+
+    def judged_windows(self) -> LoadWindows:
+        """The held-out windows."""
+        return windows_of_counts(self.trace).pick(self.held if self.has_held_out() else self.fit)
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """None: counts do not know requests."""

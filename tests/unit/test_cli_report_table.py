@@ -120,13 +120,41 @@ def test_migration_in_units_that_can_be_read(report: dict[str, Any]) -> None:
     assert line(moves=0, bytes=0, seconds=0.0) == "migration from the baseline: none"
 
 
-def test_what_no_plan_can_be_under_and_how_much_of_the_way_is_done(report: dict[str, Any]) -> None:
-    report["plan"]["rank_imbalance"]["mean"], report["plan"]["lower_bound_per_window"]["mean"] = 1.0971, 1.0629
-    report["gain"]["share_of_possible"] = 0.638
-    beginning = f"mean 1.097; no plan with {report['plan']['slots']} slots can be under 1.063 on this traffic; "
-    assert f"{beginning}this one takes 64 % of the possible gain\n" in report_table.of_plan(report)
-    report["gain"]["share_of_possible"] = None
+def test_where_the_room_ends_and_how_much_of_the_way_is_done(report: dict[str, Any]) -> None:
+    report["plan"]["rank_imbalance"]["mean"], report["plan"]["lower_bound_per_window"]["mean"] = 1.0971, 1.0109
+    report["floor"]["rank_imbalance"]["mean"], report["gain"]["share_of_floor"] = 1.0629, 0.638
+    beginning = (
+        f"mean 1.097; a plan made from this very traffic reaches 1.063 (none with {report['plan']['slots']} slots can be "
+        "under 1.011); "
+    )
+    assert f"{beginning}this one takes 64 % of that gain\n" in report_table.of_plan(report)
+    report["gain"]["share_of_floor"] = None
     assert f"{beginning}there was nothing to gain\n" in report_table.of_plan(report)
+
+
+def test_the_promise_of_the_folds_where_there_are_any(report: dict[str, Any]) -> None:
+    gains = {kind: {"removed_excess": {"mean": share}} for kind, share in (("interleaved", 0.476), ("blocked", 0.26))}
+    report["fit"]["cross_validation"] = gains
+    line = "\ncross-validated on the fit side: removes 48 % of the excess on its topics, 26 % on others\n"
+    assert line in report_table.of_plan(report) and line in report_table.of_replay(report)
+    report["fit"]["cross_validation"] = None
+    assert "cross-validated" not in report_table.of_plan(report)
+    report["fit"] = None
+    assert "cross-validated" not in report_table.of_replay(report)
+
+
+def test_prices_are_shown_where_they_are_paid_and_the_front_is_marked(report: dict[str, Any]) -> None:
+    assert "moves" not in report_table.of_plan(report).partition("candidate (fit side)")[2].splitlines()[0]
+    report["cluster"]["nodes"], report["baseline"]["policy"] = 2, "keep"
+    for number, row in enumerate(report["candidates"]):
+        row |= {"moves": 1000 + number, "cross_node_bytes_per_token": 2000.0 + number, "pareto": []}
+    report["candidates"][0]["pareto"] = ["cross_node_bytes"]
+    head, *rows = report_table.of_plan(report).partition("candidate (fit side)")[2].splitlines()
+    assert "cross-node B/token" in head and "moves" in head
+    first = next(row for row in rows if report["candidates"][0]["policy"] in row)
+    assert " * " in first and "2,000" in first and "1,000" in first
+    assert sum(" * " in row for row in rows[: len(report["candidates"])]) == 1
+    assert any(row.startswith("* Pareto front") for row in rows)
 
 
 def test_candidates_are_sorted_and_the_chosen_one_is_marked(report: dict[str, Any]) -> None:

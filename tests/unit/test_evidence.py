@@ -46,17 +46,17 @@ def _plan(slots: list[int], per_rank: int, policy: str) -> Plan:
     )
 
 
-def report_of(session: Session, before: Plan, after: Plan) -> dict[str, Any]:
+def report_of(session: Session, before: Plan, after: Plan, floor: Plan | None = None) -> dict[str, Any]:
     traffic = session.traffic("time", 0.5, 0)
-    outcomes = traffic.replay([before, after], HELD_OUT, session.bench)
-    report = assemble(session, outcomes[0], outcomes[1], {**traffic.describe_split(), **WINDOWS})
+    first, second, least = traffic.replay([before, after, floor or after], HELD_OUT, session.bench)
+    report = assemble(session, first, second, least, {**traffic.describe_split(), **WINDOWS})
     report["fit"] = None
     return report
 
 
 def test_tokens_of_the_fit_are_not_called_held_out(session: Session) -> None:
     (outcome,) = session.traffic("time", 0.5, 0).replay([contiguous()], FIT, session.bench)
-    report = assemble(session, outcome, outcome, {**WINDOWS, "held_out_windows": 0, "held_out_steps": 0})
+    report = assemble(session, outcome, outcome, outcome, {**WINDOWS, "held_out_windows": 0, "held_out_steps": 0})
     assert outcome.tokens > 0 and report["split"]["held_out_tokens"] == 0
 
 
@@ -92,6 +92,13 @@ def test_the_share_of_the_possible_gain(session: Session) -> None:
     assert report["gain"]["share_of_possible"] == pytest.approx((before - after) / possible, abs=1e-3)
     worse = report_of(session, dealt(), contiguous())
     assert worse["gain"]["share_of_possible"] < 0
+
+
+def test_the_share_of_what_a_plan_made_for_the_traffic_gains(session: Session) -> None:
+    report = report_of(session, contiguous(), contiguous(), floor=dealt())
+    assert (report["floor"]["policy"], report["gain"]["share_of_floor"]) == ("dealt", 0)
+    assert report["floor"]["rank_imbalance"] == report_of(session, contiguous(), dealt())["plan"]["rank_imbalance"]
+    assert report_of(session, contiguous(), dealt())["gain"]["share_of_floor"] == 1
 
 
 def test_a_plan_against_itself_moves_nothing_and_gains_nothing(session: Session) -> None:

@@ -212,7 +212,7 @@ def test_only_the_phase_and_workload_that_were_asked_for(trace: Path) -> None:
 
 def test_the_report_says_where_the_time_went(trace: Path) -> None:
     seconds = run(trace)[0]["timing_s"]
-    assert list(seconds) == ["read", "candidates", "cross_validation", "scoring", "replay", "total"]
+    assert list(seconds) == ["read", "candidates", "cross_validation", "scoring", "floor", "replay", "total"]
     assert all(math.isfinite(value) and value >= 0 for value in seconds.values())
 
 

@@ -104,7 +104,7 @@ def test_other_traffic_is_replayed_whole(later: Path, plan: Path) -> None:
     assert (report["split"]["by"], report["split"]["held_out_tokens"]) == ("all", 320 * SLOTS)
     assert (verdict.status, heard.notes) == ("accepted", [])
     assert report["plan_file"] == str(plan) and report["fingerprint"] == read_plan(plan).fingerprint()
-    assert list(report["timing_s"]) == ["read", "replay", "total"]
+    assert list(report["timing_s"]) == ["read", "floor", "replay", "total"]
 
 
 def test_windows_and_dispatch_are_the_plans_unless_said(trace: Path, later: Path, tmp_path: Path) -> None:
