@@ -16,7 +16,7 @@ PER_LAYER = {
     "memory_bytes_per_rank", "kv_tokens_lost", "kv_tokens_left", "gain",
 }  # fmt: skip
 CURVE = {
-    "ranks", "nodes", "window_steps", "fit_windows", "fit_steps", "held_out_windows", "held_out_steps",
+    "ranks", "nodes", "window_steps", "windows", "fit_windows", "fit_steps", "held_out_windows", "held_out_steps",
     "held_out_tokens", "points", "knee",
 }  # fmt: skip
 REPORT = {
@@ -69,7 +69,8 @@ def _curve(
         for by, index in zip(("seconds", "imbalance"), knees, strict=True)
     }
     return {
-        "ranks": ranks, "nodes": ranks // 8, "window_steps": steps, "fit_windows": 90, "held_out_windows": 90,
+        "ranks": ranks, "nodes": ranks // 8, "window_steps": steps,
+        "windows": f"windows of {steps} step{'s' * (steps > 1)}", "fit_windows": 90, "held_out_windows": 90,
         "held_out_tokens": 12345, "points": points, "knee": found,
     }  # fmt: skip
 

@@ -85,15 +85,15 @@ def _tokens(count: int | None) -> str:
 def _place(curve: Mapping[str, Any]) -> str:
     nodes = curve["nodes"]
     judged = (
-        f"judged on {curve['held_out_tokens']:,} tokens, {curve['held_out_windows']:,} windows"
+        f"judged on {curve['held_out_tokens']:,} tokens, {_many(curve['held_out_windows'], 'window')}"
         if curve["held_out_windows"]
-        else f"nothing is held out: figures of the {curve['fit_windows']:,} windows of the fit"
+        else f"nothing is held out: figures of the {_many(curve['fit_windows'], 'window')} of the fit"
     )
-    return (
-        f"{curve['ranks']} ranks on {nodes} node{'' if nodes == 1 else 's'}, windows of {curve['window_steps']} "
-        f"step{'' if curve['window_steps'] == 1 else 's'}; "
-        f"{judged}"
-    )
+    return f"{_many(curve['ranks'], 'rank')} on {_many(nodes, 'node')}, {curve['windows']}; {judged}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _verdict(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ def _knee(curve: Mapping[str, Any], by: str) -> str:
     """What the knee costs and gains, or that there is none."""
     knee, first = curve["knee"][by], curve["points"][0]
     if knee is None:
-        return f"by {_BETTER[by]}: no knee, zero redundancy is best ({_why_none(curve, by)})"
+        return f"by {_BETTER[by]}: no knee, {_why_none(curve, by)}"
     point = curve["points"][knee["point"]]
     if by == "seconds":
         before, after = first["step_us"]["p99"], point["step_us"]["p99"]
@@ -123,8 +123,10 @@ def _why_none(curve: Mapping[str, Any], by: str) -> str:
     points = curve["points"][1:]
     if points and all(point["gain"][key]["noise"] is None for point in points):
         return "too few windows to tell a gain from noise"
-    slower = by == "imbalance" and any(point["slower"] and point["gain"][key]["counts"] for point in points)
-    return "what gains has a slower step" if slower else "no point gains more than the noise"
+    why = "no point gains more than the noise"
+    if by == "imbalance" and any(point["slower"] and point["gain"][key]["counts"] for point in points):
+        why = "what gains has a slower step"
+    return f"zero redundancy is best ({why})"
 
 
 def _extra_mb(first: Mapping[str, Any], point: Mapping[str, Any]) -> float:

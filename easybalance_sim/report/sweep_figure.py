@@ -98,7 +98,7 @@ def _series(curve: Mapping[str, Any], by: str, in_tokens: bool) -> Series:
     many = [point["per_layer"] for point in points if "per_layer" in point]
     knee = curve["knee"][by]
     return Series(
-        name=f"{curve['ranks']} ranks, windows of {curve['window_steps']}",
+        name=f"{curve['ranks']} ranks, {curve['windows']}",
         x=tuple(_paid(point, first, in_tokens) for point in points),
         y=tuple(_height(point, by) for point in points),
         labels=tuple(str(point["slots_per_rank"]) for point in points),

@@ -22,6 +22,7 @@ from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Listener, Session
 from easybalance_sim.sweep.budgets import POWER, cheapest_levels, columns, layer_loss
 from easybalance_sim.sweep.grid import Layout
+from easybalance_sim.trace.dataset import TokenTrace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,7 +108,7 @@ def _plans(
     for name, reasons in refused.items():
         counts = ", ".join(map(str, reasons))
         tell.note(
-            f"{session.topology.ranks} ranks, windows of {session.settings.window_steps}: policy {name} does not apply "
+            f"{session.topology.ranks} ranks, {windows_in_words(session)}: policy {name} does not apply "
             f"with {counts} slots: {next(iter(reasons.values()))}"
         )
     return found
@@ -129,6 +130,16 @@ def _compete(request: PlanRequest, problem: Problem, refused: dict[str, dict[int
     if not plans:
         raise UsageError(f"no plan for {slots} slots: {why}", where="--policy", fix="add --policy eplb")
     return plans
+
+
+def windows_in_words(session: Session) -> str:
+    """How long the windows of a session are."""
+    if not isinstance(session.trace, TokenTrace):
+        return "windows as recorded"
+    if session.settings.window_seconds:
+        return f"windows of {session.settings.window_seconds:g} s"
+    steps = session.settings.window_steps
+    return f"windows of {steps} step{'' if steps == 1 else 's'}"
 
 
 def _named(progress: Progress, name: str) -> Progress:

@@ -33,14 +33,15 @@ class Gain:
         return self.saved > 0 and self.saved >= self.least and self.saved > SIGMAS * self.noise
 
 
-def gain(before: FloatArray, after: FloatArray, tie_frac: float = 0.0) -> Gain:
+def gain(before: FloatArray, after: FloatArray, windows: int, tie_frac: float = 0.0) -> Gain:
     """P99 of `before` minus P99 of `after`, both over the same windows or steps [W, ...] in time order.
 
     Noise by batch means: the difference within consecutive batches of at least 4 windows, 16 batches at most, which
-    takes neighbours that resemble one another into account. tie_frac: share of the P99 before that is no gain.
+    takes neighbours that resemble one another into account. windows: how many W stands for (steps drawn from one window
+    are one piece of evidence) · tie_frac: share of the P99 before that is no gain.
     """
     old, new = _p99(before), _p99(after)
-    batches = min(MOST_BATCHES, len(before) // FEWEST_PER_BATCH)
+    batches = min(MOST_BATCHES, windows // FEWEST_PER_BATCH)
     noise = float("nan")
     if batches > 1:
         parts = zip(np.array_split(before, batches), np.array_split(after, batches), strict=True)

@@ -13,7 +13,7 @@ from easybalance_sim.cost.memory import KvRoom
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Session
-from easybalance_sim.sweep.curve import Curve, LayerBudget, Point, layer_budget
+from easybalance_sim.sweep.curve import Curve, LayerBudget, Point, layer_budget, windows_in_words
 from easybalance_sim.sweep.knee import RULE, Gain, gain, knee
 from easybalance_sim.trace.dataset import TokenTrace
 
@@ -95,6 +95,7 @@ def curve_section(curve: Curve, room: KvRoom, by_seconds: bool, *, per_layer: bo
         "ranks": curve.session.topology.ranks,
         "nodes": curve.session.topology.nodes,
         "window_steps": curve.session.settings.window_steps,
+        "windows": windows_in_words(curve.session),
         "fit_windows": len(curve.windows.window),
         "fit_steps": int(curve.windows.steps.sum()),
         "held_out_windows": held.windows if curve.proven else 0,
@@ -149,12 +150,12 @@ def _per_layer(curve: Curve, budget: LayerBudget, room: KvRoom) -> dict[str, Any
 
 
 def _imbalance_gain(before: Outcome, after: Outcome) -> Gain:
-    return gain(before.window_imbalance, after.window_imbalance)
+    return gain(before.window_imbalance, after.window_imbalance, before.windows)
 
 
 def _seconds_gain(before: Outcome, after: Outcome) -> Gain:
     """In microseconds; differences under the model's own tie are none."""
-    return gain(before.step_seconds() * 1e6, after.step_seconds() * 1e6, TIE_FRAC)
+    return gain(before.step_seconds() * 1e6, after.step_seconds() * 1e6, before.windows, TIE_FRAC)
 
 
 def _step_p99(outcome: Outcome) -> float:

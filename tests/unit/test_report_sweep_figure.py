@@ -36,8 +36,8 @@ def test_texts_are_texts_that_name_axes_curves_and_slots() -> None:
         "P99 rank imbalance of a window",
         "P99 MoE time of a step, µs",
         "KV-cache tokens lost per rank, thousands →",
-        "8 ranks, windows of 16",
-        "16 ranks, windows of 1",
+        "8 ranks, windows of 16 steps",
+        "16 ranks, windows of 1 step",
         "slots by layer, same memory",
     ):
         assert wanted in found

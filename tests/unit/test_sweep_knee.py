@@ -53,7 +53,7 @@ def test_a_slower_point_is_no_knee() -> None:
 def test_a_gain_is_the_difference_of_the_p99() -> None:
     rng = np.random.default_rng(0)
     before = rng.random((200, 3)) + 1
-    found = gain(before, before - 0.25, tie_frac=0.05)
+    found = gain(before, before - 0.25, 200, tie_frac=0.05)
     assert found.saved == pytest.approx(0.25) and found.noise == pytest.approx(0, abs=1e-9)
     assert found.least == pytest.approx(0.05 * np.quantile(before, 0.99)) and found.counts
 
@@ -61,7 +61,7 @@ def test_a_gain_is_the_difference_of_the_p99() -> None:
 def test_noise_is_about_the_spread_of_repeated_measurements() -> None:
     """Two sets of windows from one distribution differ by chance: the noise says by how much."""
     rng = np.random.default_rng(1)
-    pairs = [gain(rng.random((320, 4)), rng.random((320, 4))) for _ in range(200)]
+    pairs = [gain(rng.random((320, 4)), rng.random((320, 4)), 320) for _ in range(200)]
     spread = np.std([one.saved for one in pairs])
     assert np.median([one.noise for one in pairs]) == pytest.approx(spread, rel=0.5)
     assert np.mean([one.counts for one in pairs]) < 0.06
@@ -69,11 +69,13 @@ def test_noise_is_about_the_spread_of_repeated_measurements() -> None:
 
 def test_too_few_windows_have_no_known_noise() -> None:
     values = np.linspace(1, 2, 7)[:, None]
-    assert math.isnan(gain(values, values - 0.5).noise)
+    assert math.isnan(gain(values, values - 0.5, 7).noise)
+    steps = np.linspace(1, 2, 500)
+    assert math.isnan(gain(steps, steps - 0.5, 1).noise), "500 steps of one window"
 
 
 def test_layers_without_traffic_are_left_out() -> None:
     before, after = np.full((40, 2), np.nan), np.full((40, 2), np.nan)
     before[20:, 0], after[20:, 0] = 2.0, 1.5
-    found = gain(before, after)
+    found = gain(before, after, 40)
     assert (found.saved, found.noise) == (0.5, 0.0)
