@@ -24,6 +24,7 @@ def good_report(**changes: Any) -> dict[str, Any]:
             "baseline": {"policy": "contiguous", "rank_imbalance": {"mean": 1.55}},
         },
         "model": {"name": "any", "assumed": False},
+        "cost": {"expected_values": False},
         "memory": {"kv_cache_loss_frac": 0.04},
         "migration": {"moves": 12, "bytes": 10**9, "seconds": 2.5},
     }

@@ -107,7 +107,7 @@ def test_deepseek_v3_planned_on_one_packing_and_replayed_on_the_other(deepseek: 
     plan = deepseek / "plan.json"
     done = ebsim("plan", deepseek / "dsv3-4k.parquet", *EP32, "-o", plan)
     assert done.returncode == 3
-    assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_steps_min, held_out_windows_min, fit_windows_min): ")
+    assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_windows_min, fit_windows_min): ")
     assert not plan.exists()
     assert ebsim("plan", deepseek / "dsv3-4k.parquet", *EP32, "-o", plan, "--force").returncode == 3
     assert read_plan(plan).verdict["status"] == "insufficient_evidence"

@@ -124,8 +124,8 @@ def test_where_the_room_ends_and_how_much_of_the_way_is_done(report: dict[str, A
     report["plan"]["rank_imbalance"]["mean"], report["plan"]["lower_bound_per_window"]["mean"] = 1.0971, 1.0109
     report["floor"]["rank_imbalance"]["mean"], report["gain"]["share_of_floor"] = 1.0629, 0.638
     beginning = (
-        f"mean 1.097; a plan made from this very traffic reaches 1.063 (none with {report['plan']['slots']} slots can be "
-        "under 1.011); "
+        "mean 1.097; a plan made from this very traffic reaches 1.063 "
+        f"(none with {report['plan']['slots']} slots can be under 1.011); "
     )
     assert f"{beginning}this one takes 64 % of that gain\n" in report_table.of_plan(report)
     report["gain"]["share_of_floor"] = None

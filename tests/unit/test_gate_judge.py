@@ -121,6 +121,12 @@ def test_a_gap_needs_a_promise_against_the_same_baseline(path: str, value: str |
     assert note in finding.note
 
 
+def test_counts_are_judged_by_windows() -> None:
+    verdict = judge(good_report(split__held_out_steps=8, cost__expected_values=True), load_criteria())
+    assert verdict.status == "accepted" and verdict.findings[0].note.startswith("not judged: counts know no steps")
+    assert judge(good_report(split__held_out_steps=8), load_criteria()).status == "insufficient_evidence"
+
+
 def test_the_promise_is_what_is_expected_of_windows_that_were_not_planned_on() -> None:
     report = good_report(fit__expected_imbalance={"mean": 1.25})
     report["fit"]["baseline"]["expected_imbalance"] = {"mean": 1.6}
