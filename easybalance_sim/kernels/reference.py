@@ -5,6 +5,7 @@ from easybalance_sim.kernels.reference_counts import check_ids, count_windows, l
 from easybalance_sim.kernels.reference_dispatch import dispatch
 from easybalance_sim.kernels.reference_greedy import greedy, greedy_hierarchical, replicate
 from easybalance_sim.kernels.reference_search import search
+from easybalance_sim.kernels.reference_settle import settle
 from easybalance_sim.kernels.reference_traffic import copies_per_token, search_traffic
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "replicate",
     "search",
     "search_traffic",
+    "settle",
 ]

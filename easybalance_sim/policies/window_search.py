@@ -6,11 +6,15 @@ greedy placement. Windows: the recorded ones and, in equal number, the same requ
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 from easybalance_sim import kernels
 from easybalance_sim.load.headroom import NOISE, excess_std
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import NotApplicable, Problem
 from easybalance_sim.policies._search import FEWEST_WINDOWS, from_start
+from easybalance_sim.policies._settle import averaged, is_small, settled
 
 NAME = "window_search"
 
@@ -19,7 +23,8 @@ def place(problem: Problem) -> Plan:
     """The best placement found; deterministic per seed unless a time budget cuts it short.
 
     `NotApplicable` with fewer than 8 windows (nothing can be promised) and when windows differ by chance only (the
-    average's placement cannot be beaten).
+    average's placement cannot be beaten), unless there are so few slots that greedy may miss the best one for the
+    average.
     """
     if len(problem.windows) < FEWEST_WINDOWS:
         raise NotApplicable(f"{len(problem.windows)} windows, a search needs at least {FEWEST_WINDOWS}")
@@ -31,8 +36,19 @@ def place(problem: Problem) -> Plan:
         policy=NAME,
     )
     beyond = excess_std(problem.windows, start.expert_of_slot, start.rank_of_slot, problem.top_k)
+    if is_small(problem):
+        return _exactly(problem, start, chance_only=beyond < NOISE)
     if beyond < NOISE:
         raise NotApplicable(
             f"batch noise only: rank loads vary by {beyond:.3f} beyond chance, {NOISE} is worth a search"
         )
     return from_start(problem, start)
+
+
+def _exactly(problem: Problem, start: Plan, *, chance_only: bool) -> Plan:
+    """The search of a small problem: half the time for the walk that the others take too, the rest for settling."""
+    if chance_only:
+        return settled(averaged(problem), start, problem.effort.budget_s or None)
+    budget, begin = problem.effort.budget_s, time.perf_counter()
+    plan = from_start(replace(problem, effort=replace(problem.effort, budget_s=budget / 2)), start)
+    return settled(problem, plan, budget - (time.perf_counter() - begin) if budget else None)
