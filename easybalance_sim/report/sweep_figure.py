@@ -154,7 +154,7 @@ def _legend(figure: Figure, panels: tuple[Panel, ...]) -> None:
     ]
     grey: dict[str, Any] = {"color": "none", "markeredgecolor": "#444444", "markerfacecolor": "none"}
     if any(series.by_layer for series in panels[0].series):
-        handles.append(Line2D([], [], marker="D", markersize=5, label="slots by layer, same memory", **grey))
+        handles.append(Line2D([], [], marker="D", markersize=5, label="slots by layer, no more memory", **grey))
     if any(series.knee is not None for panel in panels for series in panel.series):
         handles.append(Line2D([], [], marker="o", markersize=11, label="knee (dotted: of this panel alone)", **grey))
     figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=8.5)

@@ -38,7 +38,7 @@ def test_texts_are_texts_that_name_axes_curves_and_slots() -> None:
         "KV-cache tokens lost per rank, thousands →",
         "8 ranks, windows of 16 steps",
         "16 ranks, windows of 1 step",
-        "slots by layer, same memory",
+        "slots by layer, no more memory",
     ):
         assert wanted in found
     assert any("example, 2 MoE layers × 32 experts, h100" in text for text in found)
