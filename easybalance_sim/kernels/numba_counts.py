@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from easybalance_sim.kernels.bare import bare_njit
+from easybalance_sim.kernels.threads import on_threads
 
 
 @njit(cache=True, nogil=True)
@@ -23,21 +26,28 @@ def check_ids(experts, n_experts):  # type: ignore[no-untyped-def]
     return -1, -1, 0
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@bare_njit()
+def _count_layers(experts, window, first, last, out):  # type: ignore[no-untyped-def]
+    tokens, _, top_k = experts.shape
+    for row in range(tokens):
+        w = window[row]
+        if w < 0:
+            continue
+        for layer in range(first, last):
+            for k in range(top_k):
+                out[w, layer, experts[row, layer, k]] += 1
+
+
 def count_windows(experts, window, out):  # type: ignore[no-untyped-def]
-    tokens, layers, top_k = experts.shape
+    """Tiles of layers on threads: a cache line of ids each."""
+    _, layers, top_k = experts.shape
     tile = max(1, min(layers, 64 // top_k))
-    tiles = (layers + tile - 1) // tile
-    for part in prange(tiles):
-        first = part * tile
-        last = min(layers, first + tile)
-        for row in range(tokens):
-            w = window[row]
-            if w < 0:
-                continue
-            for layer in range(first, last):
-                for k in range(top_k):
-                    out[w, layer, experts[row, layer, k]] += 1
+
+    def count(part: int) -> None:
+        _count_layers(experts, window, part * tile, min(layers, (part + 1) * tile), out)
+
+    for _ in on_threads(count, -(-layers // tile)):
+        pass
 
 
 @njit(cache=True, nogil=True)

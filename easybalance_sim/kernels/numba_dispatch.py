@@ -2,15 +2,21 @@
 
 Counting adds conditions as 0 or 1 instead of branching on them: who receives a token is random, so branches would be
 mispredicted. Tokens seen before are told by a stamp unique to (step, layer, token), so nothing is cleared in between.
-The loops stand in the parallel function itself: in a function of their own, numba counts references to every view for
-each token, which is 2 to 5 times slower. What a thread counts with is its own until the end: neighbouring parts of one
-array would share cache lines, which is up to 5 times slower.
+The loops are compiled without numba's runtime (`bare_njit`), so nothing is allocated in them and no view's references
+are counted: for each token that would be 2 to 5 times slower. What a thread counts with is its own until the end:
+neighbouring parts of one array would share cache lines, which is up to 5 times slower.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+import numpy.typing as npt
+from numba import njit
+
+from easybalance_sim.kernels.bare import bare_njit
+from easybalance_sim.kernels.threads import on_threads
+
+IntArray = npt.NDArray[np.int64]
 
 EVEN, TABLE, HASH, FLAT, BLOCKS, RANDOM, SHIFT = range(7)
 
@@ -114,58 +120,69 @@ def _count_copies(  # type: ignore[no-untyped-def]
         flow[3, dst] += forwarded
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@bare_njit(error_model="numpy")
+def _dispatch_tasks(  # type: ignore[no-untyped-def]
+    experts, step_start, step, source, row, replica_start, replica_slot, table, rank_of_slot, node, entry, rule, seed,
+    per_node, first, last, slot_tokens, distinct, rdma, nvlink, pairs, across, chosen, turn, stamp, flow, last_at,
+    node_at,
+):  # fmt: skip
+    """Tasks `first` to `last` of (step, layer), layers running fastest.
+
+    pairs: int64[R, R] and across: int64[N, N] are added to · chosen: [K], turn and stamp: [R or 1, E], flow: zeros
+    [6, R], last_at: -1 [R], node_at: -1 [N]: room to work in.
+    """
+    layers, n_experts, ranks = experts.shape[1], replica_start.shape[1] - 1, len(node)
+    for task in range(first, last):
+        w, layer, mark = task // layers, task % layers, np.int64(task) << 32
+        starts, slots = replica_start[layer], replica_slot[layer]
+        tokens, arrived = slot_tokens[w, layer], distinct[w, layer]
+        if rule == EVEN:
+            for e in range(n_experts):
+                n = starts[e + 1] - starts[e]
+                turn[0, e] = starts[e] + (step[w] % n if n > 1 else 0)
+        for t in range(step_start[w], step_start[w + 1]):
+            src = np.int64(source[t])
+            _choose(
+                experts, t, layer, step[w], src, np.int64(row[t]), starts, slots, table, rule, seed, turn, stamp,
+                mark, chosen,
+            )  # fmt: skip
+            if per_node:
+                _count_copies(
+                    chosen, mark + t, src, rank_of_slot, node, entry, tokens, arrived, flow, pairs, across,
+                    last_at, node_at,
+                )  # fmt: skip
+            else:
+                _count_assignments(
+                    chosen, mark + t, src, rank_of_slot, node, tokens, arrived, flow, pairs, last_at
+                )  # fmt: skip
+        for r in range(ranks):
+            rdma[w, layer, r] = max(flow[0, r], flow[1, r])
+            nvlink[w, layer, r] = max(flow[2, r], flow[3, r])
+        flow[:] = 0
+
+
 def dispatch(  # type: ignore[no-untyped-def]
     experts, step_start, step, source, row, replica_start, replica_slot, table, rank_of_slot, node, entry, rule, seed,
     per_node, workers, slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
 ):  # fmt: skip
-    layers, n_experts, ranks, nodes = experts.shape[1], replica_start.shape[1] - 1, len(node), node_pairs.shape[0]
-    part_ranks = np.zeros((workers, ranks, ranks), np.int64)
-    part_nodes = np.zeros((workers, nodes, nodes), np.int64)
-    tasks = len(step) * layers
-    for worker in prange(workers):
-        chosen = np.empty(experts.shape[2], np.int32)
+    """Shares of the tasks on threads: the compiled loop holds no lock."""
+    ranks, nodes, n_experts = len(node), len(node_pairs), replica_start.shape[1] - 1
+    tasks = len(step) * experts.shape[1]
+
+    def count(worker: int) -> tuple[IntArray, IntArray]:
+        pairs, across = np.zeros((ranks, ranks), np.int64), np.zeros((nodes, nodes), np.int64)
         turn = np.zeros((ranks if rule == BLOCKS else 1, n_experts), np.int64)
-        stamp = np.full(turn.shape, -1, np.int64)
-        flow = np.zeros((6, ranks), np.int32)
-        last_at = np.full(ranks, -1, np.int64)
-        node_at = np.full(nodes, -1, np.int64)
-        pairs = np.zeros((ranks, ranks), np.int64)
-        across = np.zeros((nodes, nodes), np.int64)
-        for task in range(tasks * worker // workers, tasks * (worker + 1) // workers):
-            w, layer, mark = task // layers, task % layers, np.int64(task) << 32
-            starts, slots = replica_start[layer], replica_slot[layer]
-            tokens, arrived = slot_tokens[w, layer], distinct[w, layer]
-            if rule == EVEN:
-                for e in range(n_experts):
-                    n = starts[e + 1] - starts[e]
-                    turn[0, e] = starts[e] + (step[w] % n if n > 1 else 0)
-            for t in range(step_start[w], step_start[w + 1]):
-                src = np.int64(source[t])
-                _choose(
-                    experts, t, layer, step[w], src, np.int64(row[t]), starts, slots, table, rule, seed, turn, stamp,
-                    mark, chosen,
-                )  # fmt: skip
-                if per_node:
-                    _count_copies(
-                        chosen, mark + t, src, rank_of_slot, node, entry, tokens, arrived, flow, pairs, across,
-                        last_at, node_at,
-                    )  # fmt: skip
-                else:
-                    _count_assignments(
-                        chosen, mark + t, src, rank_of_slot, node, tokens, arrived, flow, pairs, last_at
-                    )  # fmt: skip
-            for r in range(ranks):
-                rdma[w, layer, r] = max(flow[0, r], flow[1, r])
-                nvlink[w, layer, r] = max(flow[2, r], flow[3, r])
-            flow[:] = 0
-        part_ranks[worker] = pairs
-        part_nodes[worker] = across
-    for worker in range(workers):
-        node_pairs += part_nodes[worker]
-        for sender in range(ranks):
-            for receiver in range(ranks):
-                copies = part_ranks[worker, sender, receiver]
-                rank_pairs[sender, receiver] += copies
-                if not per_node:
-                    node_pairs[node[sender], node[receiver]] += copies
+        _dispatch_tasks(
+            experts, step_start, step, source, row, replica_start, replica_slot, table, rank_of_slot, node, entry,
+            rule, seed, per_node, tasks * worker // workers, tasks * (worker + 1) // workers, slot_tokens, distinct,
+            rdma, nvlink, pairs, across, np.empty(experts.shape[2], np.int32), turn, np.full_like(turn, -1),
+            np.zeros((6, ranks), np.int32), np.full(ranks, -1, np.int64), np.full(nodes, -1, np.int64),
+        )  # fmt: skip
+        return pairs, across
+
+    for pairs, across in on_threads(count, workers):
+        rank_pairs += pairs
+        if per_node:
+            node_pairs += across
+        else:
+            np.add.at(node_pairs, (node[:, None], node[None, :]), pairs)
