@@ -220,7 +220,7 @@ def _swap(a, b, e, f, has, cost, load, unit, phi, lean, pace):  # type: ignore[n
 
 @njit(cache=True, nogil=True, fastmath=True, inline="always")
 def _no_swap(gap, unit, lean, above, luck):  # type: ignore[no-untyped-def]
-    """`reference_search._Walk.hopeless` of a swap; lean: of both ranks · above: what is to be outweighed."""
+    """`reference_search.Walk.hopeless` of a swap; lean: of both ranks · above: what is to be outweighed."""
     least = 56.0 * unit * gap + above
     return least > 0 and least * least > luck * SWAP_LUCK * lean * gap
 

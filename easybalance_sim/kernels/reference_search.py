@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int32]
 SWAPS_OF_TEN = 7
 """Proposals that swap two slots; the others give a slot of a replicated expert to another expert."""
 HOPE, SWAP_LUCK, HAND_OVER_LUCK, CERTAIN_SLOTS = 8.0, 90.0, 150.0, 36
-"""When a proposal is refused unseen: see `_Walk.hopeless`."""
+"""When a proposal is refused unseen: see `Walk.hopeless`."""
 PROPOSALS_PER_COOLING = 64
 COLD_SHARE = 20
 FEWEST_COLD = 2000
@@ -68,7 +68,7 @@ def search(
     an estimate calls hopeless are refused before their windows are looked at.
     """
     for layer in range(len(start)):
-        walk = _Walk(
+        walk = Walk(
             rank_of_slot, tokens[layer], pace, slope, active, per_step, held[layer], price, most_moves, seed + layer
         )
         cold, low = walk.anneal(start[layer], max(FEWEST_COLD, proposals // COLD_SHARE), 1e-4, 1e-6)
@@ -77,7 +77,7 @@ def search(
         out[layer], lowest[layer] = (best, value) if value <= low else (cold, low)
 
 
-class _Walk:
+class Walk:
     """One layer's random walk."""
 
     def __init__(
@@ -99,7 +99,7 @@ class _Walk:
         for proposal in range(proposals):
             if proposal % PROPOSALS_PER_COOLING == 0:
                 temperature *= cooling
-            changed = self._propose(slots, proposal % 10 < SWAPS_OF_TEN)
+            changed = self.propose(slots, proposal % 10 < SWAPS_OF_TEN)
             if changed is None or not self._allowed(slots, changed) or self.hopeless(slots, changed, temperature):
                 continue
             delta = self._value(changed) - value
@@ -142,7 +142,7 @@ class _Walk:
         np.add.at(load, self.rank_of_slot, cost)
         return load * self.pace[:, None]
 
-    def _propose(self, slots: Ints, swap: bool) -> Ints | None:
+    def propose(self, slots: Ints, swap: bool) -> Ints | None:
         """Two slots of different ranks exchanged, or one slot of a replicated expert given to another expert."""
         drawn = self._next()
         first, rest = ((drawn >> 32) * len(slots)) >> 32, drawn & 0xFFFFFFFF

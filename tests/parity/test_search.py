@@ -172,3 +172,32 @@ def test_a_slow_rank_gets_less() -> None:
     share = problem.tokens[0].mean(axis=1) / np.bincount(slots, minlength=16)
     load = np.bincount(problem.rank_of_slot, weights=share[slots])
     assert load[0] < 0.75 * load[1:].min()
+
+
+def test_what_is_refused_unseen_would_have_been_refused() -> None:
+    """The estimate is one: of the proposals that it calls hopeless a few in a hundred may rise by less than a
+    temperature, none falls."""
+    problem = case(13, 1, 40, [8] * 8, windows=16)
+    slots = problem.run(numba_search, 20_000)[0][0]
+    value = problem.value(slots, 0)
+    walk = reference_search.Walk(
+        problem.rank_of_slot,
+        problem.tokens[0],
+        problem.pace,
+        1.0,
+        0.0,
+        problem.per_step,
+        problem.held[0],
+        0.0,
+        10**9,
+        3,
+    )
+    temperature = 0.01 * value / 8
+    rises = [
+        problem.value(changed, 0) - value
+        for proposal in range(1500)
+        if (changed := walk.propose(slots, proposal % 10 < 7)) is not None
+        and walk.hopeless(slots, changed, temperature)
+    ]
+    assert len(rises) > 80
+    assert min(rises) > 0 and np.quantile(rises, 0.05) > temperature
