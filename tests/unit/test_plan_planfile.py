@@ -246,3 +246,16 @@ def test_numpy_values_are_written_as_plain_numbers(path: Path) -> None:
     write_plan(path, doc)
     assert read_plan(path).evidence == {"a": [0, 1, 2], "b": [0.5, True], "c": 0.0}
     assert "-0.0" not in path.read_text(encoding="utf-8")
+
+
+def test_the_ranks_of_the_parent_are_in_the_file_when_some_were_lost(tmp_path: Path) -> None:
+    first = example_document()
+    assert "parent_ranks" not in msgspec.to_builtins(first)
+    child = msgspec.structs.replace(example_document(parent=first), parent_ranks=(0, 3))
+    write_plan(tmp_path / "plan.json", child)
+    assert read_plan(tmp_path / "plan.json").parent_ranks == (0, 3)
+    for wrong in ((3, 0), (0,), (1, 1)):
+        with pytest.raises(PlanError, match="parent_ranks must be rising, one per rank"):
+            write_plan(tmp_path / "plan.json", msgspec.structs.replace(child, parent_ranks=wrong))
+    with pytest.raises(PlanError, match=r"parent_ranks must be .* have a parent"):
+        write_plan(tmp_path / "plan.json", msgspec.structs.replace(first, parent_ranks=(0, 3)))
