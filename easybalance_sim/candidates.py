@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from easybalance_sim import policies
-from easybalance_sim.arrays import IntArray
 from easybalance_sim.cost.objective import objective_seconds
 from easybalance_sim.cross_validation import Balance, Validation
 from easybalance_sim.errors import PlanError, UsageError
@@ -76,14 +75,7 @@ def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan
         _require_clean(plan, problem)
     if problem.current is None:
         return plans
-    return [plans[0], *(nearest_to(plans[0], plan, _rank_kind(problem)) for plan in plans[1:])]
-
-
-def _rank_kind(problem: Problem) -> IntArray:
-    """int64[R] ranks that may swap their experts for free: same slots, speed and node."""
-    topology = problem.topology
-    kinds = np.stack([topology.slots_per_rank, topology.speed, topology.node_of_rank])
-    return np.unique(kinds, axis=1, return_inverse=True)[1].astype(np.int64)
+    return [plans[0], *(nearest_to(plans[0], plan, problem.topology.rank_kind) for plan in plans[1:])]
 
 
 def _baseline(problem: Problem) -> Plan:
