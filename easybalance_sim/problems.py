@@ -19,7 +19,7 @@ from easybalance_sim.replay.traffic import Traffic
 from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Session
 
-SEARCHES = ("window_search", "warm_search")
+SEARCHES = ("window_search", "window_search_no_redundancy", "warm_search")
 """Policies that look at re-batched windows."""
 TRAFFIC_POLICIES = ("eplb_relabelled", "traffic_search")
 """Policies that look at a token sample."""

@@ -218,7 +218,7 @@ def test_the_report_says_where_the_time_went(trace: Path) -> None:
 
 def test_policies_that_do_not_apply_are_noted_or_refused(trace: Path) -> None:
     heard = Heard()
-    run(trace, heard)
+    run(trace, heard, said={"slots_per_rank": 8})
     assert {
         "policy eplb_hierarchical does not apply: one node: eplb makes the same plan",
         "policy warm_search does not apply: no plan is in force",

@@ -13,6 +13,7 @@ from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.plan.migration import resident
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable, Problem
+from tests.window_problems import problem_of, topic_windows
 
 
 def problem(
@@ -96,6 +97,17 @@ def test_round_robin_deals_experts_to_ranks(topology: Topology, expected: list[l
 
 def test_contiguous_gives_every_rank_work_when_there_are_more_ranks_than_experts() -> None:
     assert by_rank(policies.make("contiguous", problem([[1.0] * 3], uniform(5, 4, 2)))) == [[0], [1], [2], [0], [1]]
+
+
+def test_a_search_without_redundancy_is_one_with_fewer_slots() -> None:
+    windows = topic_windows(0, 64)
+    spare = problem_of(windows, uniform(8, 8, 5), effort=Effort(proposals=20_000))
+    plan = policies.make("window_search_no_redundancy", spare)
+    assert (plan.replicas == 1).all() and plan.slots_per_rank.tolist() == [4] * 8
+    tight = problem_of(windows, uniform(8, 8, 4), effort=Effort(proposals=20_000))
+    np.testing.assert_array_equal(plan.expert_of_slot, policies.make("window_search", tight).expert_of_slot)
+    with pytest.raises(NotApplicable, match="no slot is redundant"):
+        policies.make("window_search_no_redundancy", tight)
 
 
 @pytest.mark.parametrize("name", ["round_robin", "eplb_no_redundancy"])
@@ -182,9 +194,7 @@ def test_hierarchical_says_why_it_cannot(topology: Topology, groups: int, reason
 KINDS = ("random", "zero", "equal", "one_hot")
 # Without any traffic, or with one expert that all of it goes to, windows cannot differ; some policies want tokens, one
 # a loss of ranks.
-REFUSED = {("window_search", "zero"), ("window_search", "one_hot")} | {
-    (name, kind) for name in ("eplb_relabelled", "traffic_search", "repair") for kind in KINDS
-}
+REFUSED = {(name, kind) for name in ("eplb_relabelled", "traffic_search", "repair") for kind in KINDS}
 
 
 @pytest.mark.parametrize("name", policies.names())
