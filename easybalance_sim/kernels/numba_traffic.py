@@ -1,374 +1,396 @@
-"""Placement search with a price on copies between nodes, compiled; specification in `reference_traffic`."""
+"""Placement search with a price on copies between nodes, compiled; specification in `reference_traffic`.
+
+A token from source s avoids node n with the product of its experts' odds. These products are kept per token and source
+(`avoid`) and summed over the tokens of each expert (`sums`), so that what a change of two experts does to the traffic
+needs only their sums and the tokens that use both. Pairs (s, n) lie in rows at s · N + n.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from easybalance_sim.kernels.numba_search import (
-    ACCEPTED_PER_REBUILD,
-    F32,
-    PROPOSALS_PER_COOLING,
-    SWAP_SHARE,
-    _below,
-    _next,
-    _power,
-    _power_moved,
-    _refuses,
-)
-
-
-class _Layer(NamedTuple):
-    """What does not change while a layer is searched."""
-
-    rank_of_slot: Any
-    node: Any
-    pace: Any
-    tokens: Any
-    share: Any
-    message: Any
-    ids: Any
-    source: Any
-    weight: Any
-    first: Any
-    rows: Any
-
-
-class _State(NamedTuple):
-    """The placement, what follows from it, and room to work out what a change would do."""
-
-    slots: Any
-    has: Any
-    copies: Any
-    gain: Any
-    misses: Any
-    home: Any
-    load: Any
-    phi: Any
-    value: Any
-    new_gain: Any
-    old_misses: Any
-    new_phi: Any
-    change: Any
-    touched: Any
-    fresh: Any
-    stamp: Any
+F32 = np.float32
+SWAP_SHARE = np.uint64(3006477107)
+PROPOSALS_PER_COOLING = 64
+ACCEPTED_PER_REBUILD = 4096
+SURE = 1e-6
+"""Stands for odds of 0, so that a factor can be taken out of a product again."""
 
 
 @njit(cache=True, nogil=True)
-def _effects(copies, share, gain, misses):  # type: ignore[no-untyped-def]
-    """Of one expert: the load of one replica on each node, and the odds that a source's choice avoids a node.
+def _next(random):  # type: ignore[no-untyped-def]
+    x = random[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    random[0] = x
+    return (x * np.uint64(2685821657736338717)) >> np.uint64(32)
 
-    Returns the expert's only node as a bit, 0 when it has replicas on several nodes and -1 when it has them on all.
-    """
-    nodes, total, away, home, held = len(copies), np.int64(0), 0.0, np.int64(0), 0
+
+@njit(cache=True, nogil=True)
+def _below(random, bound):  # type: ignore[no-untyped-def]
+    return np.int64((_next(random) * np.uint64(bound)) >> np.uint64(32))
+
+
+# Arrays are passed one by one, rows as array and index: tuples and views would be counted references in every proposal.
+@njit(cache=True, nogil=True, fastmath=True)
+def _power(load, r):  # type: ignore[no-untyped-def]
+    total = F32(0)
+    for t in range(load.shape[1]):
+        v = load[r, t]
+        v *= v
+        v *= v
+        total += v * v
+    return np.float64(total)
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _power_moved(load, r, tokens, e, ke, f, kf):  # type: ignore[no-untyped-def]
+    """sum_t (load[r] + ke·tokens[e] + kf·tokens[f])^8."""
+    total = F32(0)
+    for t in range(load.shape[1]):
+        v = load[r, t] + ke * tokens[e, t] + kf * tokens[f, t]
+        v *= v
+        v *= v
+        total += v * v
+    return np.float64(total)
+
+
+@njit(cache=True, nogil=True)
+def _effects(copies, e, share, gain, odds, i, least):  # type: ignore[no-untyped-def]
+    """gain[i]: load of one replica of e on each node · odds[i]: that the choice of source s avoids node n, at least
+    `least`."""
+    nodes, total, away = copies.shape[1], 0.0, 0.0
     for n in range(nodes):
-        total += copies[n]
-        if copies[n] == 0:
-            away += share[n]
-        else:
-            held += 1
-            home = np.int64(1) << n
+        total += copies[e, n]
+        if copies[e, n] == 0:
+            away += share[e, n]
     for n in range(nodes):
-        gain[n] = share[n] / copies[n] + away / total if copies[n] > 0 else 0.0
+        gain[i, n] = share[e, n] / copies[e, n] + away / total if copies[e, n] > 0 else 0.0
         for to in range(nodes):
-            misses[n, to] = 1.0 - copies[to] / total if copies[n] == 0 else 1.0
-    return home if held == 1 and nodes > 1 else np.int64(-1 if held == nodes else 0)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _token(ids, source, t, home, misses, weight):  # type: ignore[no-untyped-def]
-    """Expected distinct remote nodes of token t; sources are weighed by `weight` where its own is not known."""
-    reached, split = np.int64(0), 0
-    for k in range(ids.shape[1]):
-        h = home[ids[t, k]]
-        if h > 0:
-            reached |= h
-        elif h == 0:
-            split += 1
-    total, own = 0.0, np.int64(source[t])
-    for n in range(len(weight)):
-        if (reached >> n) & 1:
-            total += 1.0 - weight[n] if own < 0 else np.float64(own != n)
-    return total + _split(ids, own, t, home, misses, weight, reached) if split else total
+            odds[i, n * nodes + to] = max(1.0 - copies[e, to] / total, least) if copies[e, n] == 0 else 1.0
 
 
 @njit(cache=True, nogil=True)
-def _split(ids, own, t, home, misses, weight, reached):  # type: ignore[no-untyped-def]
-    """Of the nodes not reached for sure, those that the choice among replicas on several nodes may reach."""
+def _messages(copies, message, e):  # type: ignore[no-untyped-def]
     total = 0.0
-    for s in range(len(weight)):
-        if own >= 0 and own != s:
-            continue
-        share = weight[s] if own < 0 else 1.0
-        for n in range(len(weight)):
-            if n == s or (reached >> n) & 1:
+    for n in range(copies.shape[1]):
+        if copies[e, n] == 0:
+            total += message[e, n]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _products(ids, source, weight, odds, avoid, sums):  # type: ignore[no-untyped-def]
+    """Fills avoid[t], weighed by how likely token t comes from s, and its sums; returns the copies per token."""
+    nodes, sampled, total = len(weight), len(source), 0.0
+    for e in range(len(sums)):
+        for j in range(sums.shape[1]):
+            sums[e, j] = 0.0
+    for t in range(sampled):
+        for s in range(nodes):
+            if source[t] >= 0 and source[t] != s:
                 continue
-            product = 1.0
-            for k in range(ids.shape[1]):
-                if home[ids[t, k]] == 0:
-                    product *= misses[ids[t, k], s, n]
-            total += share * (1.0 - product)
+            likely = (weight[s] if source[t] < 0 else 1.0) / sampled
+            for j in range(s * nodes, (s + 1) * nodes):
+                product = likely
+                for k in range(ids.shape[1]):
+                    product *= odds[ids[t, k], j]
+                avoid[t, j] = product
+                total += likely - product
+                for k in range(ids.shape[1]):
+                    sums[ids[t, k], j] += product
     return total
 
 
+# Loops, not slices: an assignment to a slice takes numba a second longer to compile.
 @njit(cache=True, nogil=True)
-def _rebuild(layer, state):  # type: ignore[no-untyped-def]
-    state.has[:] = False
-    state.copies[:] = 0
-    for p in range(len(state.slots)):
-        r, e = layer.rank_of_slot[p], state.slots[p]
-        state.has[r, e] = True
-        state.copies[e, layer.node[r]] += 1
-    state.load[:] = 0
-    for e in range(len(state.copies)):
-        state.home[e] = _effects(state.copies[e], layer.share[e], state.gain[e], state.misses[e])
-    for p in range(len(state.slots)):
-        r, e = layer.rank_of_slot[p], state.slots[p]
-        state.load[r] += layer.tokens[e] * (state.gain[e, layer.node[r]] * layer.pace[r])
-    for r in range(len(state.phi)):
-        state.phi[r] = _power(state.load, r)
-    total = 0.0
-    for t in range(len(state.value)):
-        state.value[t] = _token(layer.ids, layer.source, t, state.home, state.misses, layer.weight)
-        total += state.value[t]
-    total /= max(1, len(state.value))
-    for e in range(len(state.copies)):
-        for n in range(state.copies.shape[1]):
-            if state.copies[e, n] == 0:
-                total += layer.message[e, n]
-    return total
+def _rebuild(  # type: ignore[no-untyped-def]
+    slots, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, has, copies, gain, odds, avoid, sums,
+    load, phi,
+):  # fmt: skip
+    """Everything that follows from the slots, free of drift; returns the traffic."""
+    (ranks, experts), nodes, traffic = has.shape, len(weight), 0.0
+    for e in range(experts):
+        for r in range(ranks):
+            has[r, e] = False
+        for n in range(nodes):
+            copies[e, n] = 0
+    for p in range(len(slots)):
+        has[rank_of_slot[p], slots[p]] = True
+        copies[slots[p], node[rank_of_slot[p]]] += 1
+    for e in range(experts):
+        _effects(copies, e, share, gain, odds, e, SURE)
+        traffic += _messages(copies, message, e)
+    for r in range(ranks):
+        for t in range(load.shape[1]):
+            load[r, t] = 0.0
+    for p in range(len(slots)):
+        r, e = rank_of_slot[p], slots[p]
+        carried = gain[e, node[r]] * pace[r]
+        for t in range(load.shape[1]):
+            load[r, t] += tokens[e, t] * carried
+    for r in range(ranks):
+        phi[r] = _power(load, r)
+    return traffic + _products(ids, source, weight, odds, avoid, sums)
 
 
 @njit(cache=True, nogil=True)
-def _shift_copies(state, e, f, a, b):  # type: ignore[no-untyped-def]
+def _exchange(copies, e, f, a, b):  # type: ignore[no-untyped-def]
     """One replica of e leaves node a for node b, one of f comes the other way; b < 0: from nowhere, to nowhere."""
-    state.copies[e, a] -= 1
-    state.copies[f, a] += 1
+    copies[e, a] -= 1
+    copies[f, a] += 1
     if b >= 0:
-        state.copies[e, b] += 1
-        state.copies[f, b] -= 1
+        copies[e, b] += 1
+        copies[f, b] -= 1
 
 
 @njit(cache=True, nogil=True)
-def _load_change(layer, state, e, f, a, b):  # type: ignore[no-untyped-def]
-    """Change of the summed eighth powers when rank a gets f for e and rank b (unless < 0) e for f."""
-    delta = 0.0
-    for r in range(len(state.phi)):
-        n = layer.node[r]
-        ke, kf = F32(0), F32(0)
-        if state.has[r, e]:
-            ke -= state.gain[e, n]
-        if (state.has[r, e] and r != a) or r == b:
-            ke += state.new_gain[0, n]
-        if state.has[r, f]:
-            kf -= state.gain[f, n]
-        if (state.has[r, f] and r != b) or r == a:
-            kf += state.new_gain[1, n]
-        state.change[0, r], state.change[1, r] = ke * layer.pace[r], kf * layer.pace[r]
-        if ke != 0 or kf != 0:
-            state.new_phi[r] = _power_moved(
-                state.load, r, layer.tokens, e, state.change[0, r], layer.tokens, f, state.change[1, r]
-            )
-            delta += state.new_phi[r] - state.phi[r]
-        else:
-            state.new_phi[r] = state.phi[r]
+def _traffic_change(  # type: ignore[no-untyped-def]
+    e, f, a, b, share, message, first, users, copies, odds, avoid, sums, new_gain, factor
+):  # fmt: skip
+    """Change of the copies per token of this exchange between nodes, which is left made in `copies`; what follows for e
+    and f is left in new_gain[0:2] and, as factors of the odds - 1, in factor[0:2]."""
+    experts, delta = len(copies), -_messages(copies, message, e) - _messages(copies, message, f)
+    _exchange(copies, e, f, a, b)
+    _effects(copies, e, share, new_gain, factor, 0, SURE)
+    _effects(copies, f, share, new_gain, factor, 1, SURE)
+    delta += _messages(copies, message, e) + _messages(copies, message, f)
+    for j in range(factor.shape[1]):
+        factor[0, j] = factor[0, j] / odds[e, j] - 1.0
+        factor[1, j] = factor[1, j] / odds[f, j] - 1.0
+        delta -= factor[0, j] * sums[e, j] + factor[1, j] * sums[f, j]
+    for i in range(first[e * experts + f], first[e * experts + f + 1]):
+        for j in range(factor.shape[1]):
+            delta -= avoid[users[i], j] * factor[0, j] * factor[1, j]
     return delta
 
 
 @njit(cache=True, nogil=True)
-def _traffic_change(layer, state, e, f, mark):  # type: ignore[no-untyped-def]
-    """Change of the copies per token; `state.misses` already holds the new odds. Leaves what it found in `fresh`."""
-    found, delta = 0, 0.0
-    for x in (e, f):
-        for i in range(layer.first[x], layer.first[x + 1]):
-            t = layer.rows[i]
-            if state.stamp[t] == mark:
-                continue
-            state.stamp[t] = mark
-            state.touched[found] = t
-            state.fresh[found] = _token(layer.ids, layer.source, t, state.home, state.misses, layer.weight)
-            delta += state.fresh[found] - state.value[t]
-            found += 1
-    return found, delta / max(1, len(state.value))
+def _load_change(  # type: ignore[no-untyped-def]
+    e, f, a, b, base, limit, node, pace, tokens, has, gain, new_gain, load, phi, change
+):  # fmt: skip
+    """base + change of the summed eighth powers when rank a gets f for e and rank b (unless < 0) e for f.
 
-
-@njit(cache=True, nogil=True)
-def _messages(layer, state, e, f):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for n in range(state.copies.shape[1]):
-        if state.copies[e, n] == 0:
-            total += layer.message[e, n]
-        if state.copies[f, n] == 0:
-            total += layer.message[f, n]
+    Leaves the changes of the ranks' loads per token of e and f in change[0:2], their powers in change[2]. Stops once
+    the sum cannot stay below `limit` any more: powers are not negative.
+    """
+    total = base
+    for r in range(len(phi)):
+        n, ke, kf = node[r], F32(0), F32(0)
+        if has[r, e]:
+            ke -= gain[e, n]
+        if (has[r, e] and r != a) or r == b:
+            ke += new_gain[0, n]
+        if has[r, f]:
+            kf -= gain[f, n]
+        if (has[r, f] and r != b) or r == a:
+            kf += new_gain[1, n]
+        change[0, r], change[1, r] = ke * pace[r], kf * pace[r]
+        if ke != 0 or kf != 0:
+            total -= phi[r]
+    for r in range(len(phi)):
+        ke, kf = F32(change[0, r]), F32(change[1, r])
+        if ke != 0 or kf != 0:
+            if total >= limit:
+                return total
+            change[2, r] = _power_moved(load, r, tokens, e, ke, f, kf)
+            total += change[2, r]
     return total
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _draw(layer, state, random):  # type: ignore[no-untyped-def]
-    """Slots p, q and the expert that p gets; q < 0: nothing is exchanged; p < 0: the move is not allowed."""
-    p, q = _below(random, len(state.slots)), -1
-    a, e = layer.rank_of_slot[p], state.slots[p]
-    if _next(random) < SWAP_SHARE:
-        q = _below(random, len(state.slots))
-        f = np.int64(state.slots[q])
-        if layer.rank_of_slot[q] == a or state.has[layer.rank_of_slot[q], e]:
-            return -1, q, f
-    else:
-        f = _below(random, len(state.copies))
-        if state.copies[e].sum() < 2:
-            return -1, q, f
-    return (-1 if e == f or state.has[a, f] else p), q, f
-
-
 @njit(cache=True, nogil=True)
-def _try(layer, state, p, q, f, price, temperature, random, mark):  # type: ignore[no-untyped-def]
-    """Makes the change, or takes it back; returns whether it stands and its change of traffic."""
-    a, e = layer.rank_of_slot[p], np.int64(state.slots[p])
-    b = layer.rank_of_slot[q] if q >= 0 else -1
-    here, there = layer.node[a], layer.node[b] if q >= 0 else -1
-    crosses = here != there
-    state.new_gain[0], state.new_gain[1] = state.gain[e], state.gain[f]
-    found, traffic, home_e, home_f = 0, 0.0, state.home[e], state.home[f]
-    if crosses:
-        traffic = -_messages(layer, state, e, f)
-        state.old_misses[0], state.old_misses[1] = state.misses[e], state.misses[f]
-        _shift_copies(state, e, f, here, there)
-        state.home[e] = _effects(state.copies[e], layer.share[e], state.new_gain[0], state.misses[e])
-        state.home[f] = _effects(state.copies[f], layer.share[f], state.new_gain[1], state.misses[f])
-        traffic += _messages(layer, state, e, f)
-    delta = _load_change(layer, state, e, f, a, b) / (state.load.size)
-    if crosses and len(state.value) > 0:
-        found, change = _traffic_change(layer, state, e, f, mark)
-        traffic += change
-    delta += price * traffic
-    if _refuses(random, delta, temperature):
-        if crosses:
-            _shift_copies(state, f, e, here, there)
-            state.misses[e], state.misses[f] = state.old_misses[0], state.old_misses[1]
-            state.home[e], state.home[f] = home_e, home_f
-        return False, 0.0
-    for r in range(len(state.phi)):
-        ke, kf = state.change[0, r], state.change[1, r]
+def _shift_loads(e, f, tokens, load, phi, change):  # type: ignore[no-untyped-def]
+    for r in range(len(phi)):
+        ke, kf = F32(change[0, r]), F32(change[1, r])
         if ke != 0 or kf != 0:
-            for t in range(state.load.shape[1]):
-                state.load[r, t] += ke * layer.tokens[e, t] + kf * layer.tokens[f, t]
-            state.phi[r] = state.new_phi[r]
-    for i in range(found):
-        state.value[state.touched[i]] = state.fresh[i]
-    state.gain[e], state.gain[f] = state.new_gain[0], state.new_gain[1]
-    state.slots[p] = f
-    state.has[a, e], state.has[a, f] = False, True
-    if q >= 0:
-        state.slots[q] = e
-        state.has[b, f], state.has[b, e] = False, True
-    return True, traffic
+            for t in range(load.shape[1]):
+                load[r, t] += ke * tokens[e, t] + kf * tokens[f, t]
+            phi[r] = change[2, r]
 
 
 @njit(cache=True, nogil=True)
-def _anneal(layer, state, price, proposals, hot, cold, random, best):  # type: ignore[no-untyped-def]
-    """Anneals the placement of `state`, keeps the best one seen in `best`; returns its objective and traffic."""
-    state.stamp[:] = -1
-    traffic = _rebuild(layer, state)
-    lowest = state.phi.sum() / state.load.size + price * traffic
-    least = traffic
-    best[:] = state.slots
-    temperature = hot
+def _shift_odds(e, i, ids, first, users, gain, odds, avoid, sums, new_gain, factor):  # type: ignore[no-untyped-def]
+    """Expert e takes over what `_traffic_change` found for it in row i; factor[2] is room for the step of a token."""
+    experts, width = len(sums), factor.shape[1]
+    for at in range(first[e * experts + e], first[e * experts + e + 1]):
+        t = users[at]
+        for j in range(width):
+            factor[2, j] = avoid[t, j] * factor[i, j]
+            avoid[t, j] += factor[2, j]
+        for k in range(ids.shape[1]):
+            x = ids[t, k]
+            for j in range(width):
+                sums[x, j] += factor[2, j]
+    for j in range(width):
+        odds[e, j] *= 1.0 + factor[i, j]
+    for n in range(gain.shape[1]):
+        gain[e, n] = new_gain[i, n]
+
+
+@njit(cache=True, nogil=True)
+def _objective(phi, size, price, traffic):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for r in range(len(phi)):
+        total += phi[r]
+    return total / size + price * traffic
+
+
+@njit(cache=True, nogil=True)
+def _replicas(copies, e):  # type: ignore[no-untyped-def]
+    total = 0
+    for n in range(copies.shape[1]):
+        total += copies[e, n]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _anneal(  # type: ignore[no-untyped-def]
+    slots, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, first, users, has, copies, gain, odds,
+    avoid, sums, load, phi, new_gain, factor, change, price, proposals, hot, cold, random, out,
+):  # fmt: skip
+    """Leaves the best placement seen in `out`; returns its objective and traffic."""
+    size, accepted, temperature, traffic, lowest, least = np.float64(load.size), 0, hot, 0.0, np.inf, 0.0
     cooling = (cold / hot) ** (1.0 / max(1, proposals // PROPOSALS_PER_COOLING))
-    accepted = 0
-    for proposal in range(proposals):
-        if proposal % PROPOSALS_PER_COOLING == 0:
-            temperature *= cooling
-        p, q, f = _draw(layer, state, random)
-        if p < 0:
-            continue
-        stands, change = _try(layer, state, p, q, f, price, temperature, random, proposal)
-        if not stands:
-            continue
-        traffic += change
-        accepted += 1
+    for proposal in range(-1, proposals):
+        if proposal >= 0:
+            if proposal % PROPOSALS_PER_COOLING == 0:
+                temperature *= cooling
+            p, q, b = _below(random, len(slots)), np.int64(-1), np.int64(-1)
+            a, e = np.int64(rank_of_slot[p]), np.int64(slots[p])
+            if _next(random) < SWAP_SHARE:
+                q = _below(random, len(slots))
+                b, f = np.int64(rank_of_slot[q]), np.int64(slots[q])
+                if a == b or e == f or has[b, e] or has[a, f]:
+                    continue
+            else:
+                f = _below(random, len(copies))
+                if e == f or has[a, f] or _replicas(copies, e) < 2:
+                    continue
+            limit = -temperature * np.log((np.float64(_next(random)) + 1.0) * 2.0**-32) * size
+            here, there, shift = node[a], node[b] if b >= 0 else np.int64(-1), 0.0
+            if here != there:
+                shift = _traffic_change(
+                    e, f, here, there, share, message, first, users, copies, odds, avoid, sums, new_gain, factor
+                )
+            else:
+                for n in range(len(weight)):
+                    new_gain[0, n], new_gain[1, n] = gain[e, n], gain[f, n]
+            base = price * shift * size
+            if _load_change(
+                e, f, a, b, base, limit, node, pace, tokens, has, gain, new_gain, load, phi, change
+            ) >= limit:  # fmt: skip
+                if here != there:
+                    _exchange(copies, f, e, here, there)
+                continue
+            _shift_loads(e, f, tokens, load, phi, change)
+            if here != there:
+                _shift_odds(e, 0, ids, first, users, gain, odds, avoid, sums, new_gain, factor)
+                _shift_odds(f, 1, ids, first, users, gain, odds, avoid, sums, new_gain, factor)
+            slots[p], has[a, e], has[a, f] = f, False, True
+            if q >= 0:
+                slots[q], has[b, f], has[b, e] = e, False, True
+            traffic += shift
+            accepted += 1
         if accepted % ACCEPTED_PER_REBUILD == 0:
-            traffic = _rebuild(layer, state)
-        current = state.phi.sum() / state.load.size + price * traffic
-        if current < lowest - 1e-7 * abs(lowest):
+            traffic = _rebuild(
+                slots, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, has, copies, gain, odds,
+                avoid, sums, load, phi,
+            )  # fmt: skip
+        current = _objective(phi, size, price, traffic)
+        if current < lowest - 1e-7 * abs(lowest) or proposal < 0:
             lowest, least = current, traffic
-            best[:] = state.slots
+            for p in range(len(slots)):
+                out[p] = slots[p]
     return lowest, least
 
 
-@njit(cache=True, nogil=True)
-def _index(ids, experts):  # type: ignore[no-untyped-def]
-    """Rows of the sample that chose each expert: where each expert's begin, and the rows."""
-    first = np.zeros(experts + 1, np.int64)
-    for t in range(ids.shape[0]):
-        for k in range(ids.shape[1]):
-            first[ids[t, k] + 1] += 1
-    for e in range(experts):
-        first[e + 1] += first[e]
-    rows, at = np.empty(ids.size, np.int32), first.copy()
-    for t in range(ids.shape[0]):
-        for k in range(ids.shape[1]):
-            rows[at[ids[t, k]]] = t
-            at[ids[t, k]] += 1
-    return first, rows
-
-
-@njit(cache=True, nogil=True)
-def _room(start, ranks, experts, nodes, windows, sampled):  # type: ignore[no-untyped-def]
-    return _State(
-        start.copy(), np.zeros((ranks, experts), np.bool_), np.zeros((experts, nodes), np.int64),
-        np.zeros((experts, nodes), F32), np.ones((experts, nodes, nodes), F32), np.zeros(experts, np.int64),
-        np.zeros((ranks, windows), F32), np.zeros(ranks), np.zeros(sampled, F32), np.zeros((2, nodes), F32),
-        np.zeros((2, nodes, nodes), F32), np.zeros(ranks), np.zeros((2, ranks), F32), np.zeros(sampled, np.int32),
-        np.zeros(sampled, F32), np.full(sampled, -1, np.int64),
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True, parallel=True)
 def search_traffic(  # type: ignore[no-untyped-def]
     start, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, price, proposals, hot, cold, seed,
     out, objective, traffic,
 ):  # fmt: skip
-    layers, experts, windows = tokens.shape
-    for at in prange(layers):
-        random = np.array([np.uint64(np.int64(seed + at) * 2654435769 + 88172645463325252)])
-        first, rows = _index(ids[at], experts)
-        layer = _Layer(
-            rank_of_slot, node, pace, tokens[at], share[at], message[at], ids[at], source, weight, first, rows
+    """Layers on threads: the compiled walk holds no lock, and compiles faster than a parallel loop would."""
+
+    (experts, windows), nodes = tokens.shape[1:], len(weight)
+
+    def walk(at: int) -> None:
+        random = np.array([((seed + at) * 2654435769 + 88172645463325252) & 0xFFFFFFFFFFFFFFFF], np.uint64)
+        arrays = (
+            start[at].copy(), rank_of_slot, node, pace, tokens[at], share[at], message[at], ids[at], source, weight,
+            *_index(ids[at], experts), *_room(len(pace), experts, windows, nodes, len(source)),
+        )  # fmt: skip
+        objective[at], traffic[at] = _anneal(  # type: ignore[call-arg]
+            *arrays, float(price[at]), int(proposals), float(hot[at]), float(cold[at]), random, out[at]
         )
-        state = _room(start[at], len(pace), experts, share.shape[2], windows, ids.shape[1])
-        best = start[at].copy()
-        objective[at], traffic[at] = _anneal(layer, state, price, proposals, hot, cold, random, best)
-        out[at] = best
+
+    _each(walk, len(start))
+
+
+def _index(ids: Any, experts: int) -> tuple[Any, ...]:
+    """Tokens of each pair of experts, an expert with itself included: where each pair's begin, and the tokens."""
+    wide = ids.astype(np.int64)
+    pair = (wide[:, :, None] * experts + wide[:, None, :]).ravel()
+    first = np.zeros(experts * experts + 1, np.int64)
+    np.cumsum(np.bincount(pair, minlength=experts * experts), out=first[1:])
+    return first, (np.argsort(pair, kind="stable") // max(1, ids.shape[1] ** 2)).astype(np.int32)
+
+
+def _room(ranks: int, experts: int, windows: int, nodes: int, sampled: int) -> tuple[Any, ...]:
+    """has, copies, gain, odds, avoid, sums, load, phi, new_gain, factor, change."""
+    square = nodes * nodes
+    return (
+        np.zeros((ranks, experts), np.bool_), np.zeros((experts, nodes), np.int64), np.zeros((experts, nodes), F32),
+        np.ones((experts, square)), np.zeros((sampled, square)), np.zeros((experts, square)),
+        np.zeros((ranks, windows), F32), np.zeros(ranks), np.zeros((2, nodes), F32), np.zeros((3, square)),
+        np.zeros((3, ranks)),
+    )  # fmt: skip
+
+
+def _each(work: Callable[[int], None], layers: int) -> None:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for _ in pool.map(work, range(layers)):
+            pass
 
 
 @njit(cache=True, nogil=True)
-def _copies(has, node, message, ids, source, weight):  # type: ignore[no-untyped-def]
-    """One layer and one way to put its ranks on nodes."""
-    (ranks, experts), nodes = has.shape, len(weight)
-    home, misses = np.zeros(experts, np.int64), np.ones((experts, nodes, nodes), F32)
-    here, gain, total = np.zeros(nodes, np.int64), np.zeros(nodes, F32), 0.0
-    for e in range(experts):
-        here[:] = 0
-        for r in range(ranks):
-            here[node[r]] += has[r, e]
-        home[e] = _effects(here, weight, gain, misses[e])
-        for n in range(nodes):
-            if here[n] == 0:
-                total += message[e, n]
-    distinct = 0.0
-    for t in range(ids.shape[0]):
-        distinct += _token(ids, source, t, home, misses, weight)
-    return total + distinct / max(1, ids.shape[0])
+def _copies_of_layer(has, node, message, ids, source, weight, out):  # type: ignore[no-untyped-def]
+    (ranks, experts), nodes, sampled = has.shape, len(weight), len(source)
+    copies, gain = np.zeros((experts, nodes), np.int64), np.zeros((experts, nodes), F32)
+    odds = np.ones((experts, nodes * nodes))
+    for way in range(len(node)):
+        total = 0.0
+        for e in range(experts):
+            for n in range(nodes):
+                copies[e, n] = 0
+            for r in range(ranks):
+                copies[e, node[way, r]] += has[r, e]
+            _effects(copies, e, message, gain, odds, e, 0.0)
+            total += _messages(copies, message, e)
+        for t in range(sampled):
+            for s in range(nodes):
+                if source[t] >= 0 and source[t] != s:
+                    continue
+                likely = (weight[s] if source[t] < 0 else 1.0) / sampled
+                for j in range(s * nodes, (s + 1) * nodes):
+                    product = 1.0
+                    for k in range(ids.shape[1]):
+                        product *= odds[ids[t, k], j]
+                    total += likely * (1.0 - product)
+        out[way] = total
 
 
-@njit(cache=True, nogil=True, parallel=True)
 def copies_per_token(has, node, message, ids, source, weight):  # type: ignore[no-untyped-def]
-    layers, ways = node.shape[:2]
-    out = np.empty((layers, ways))
-    for at in prange(layers):
-        for way in range(ways):
-            out[at, way] = _copies(has[at], node[at, way], message[at], ids[at], source, weight)
+    """One layer after the other on threads."""
+    out = np.empty(node.shape[:2])
+
+    def count(at: int) -> None:
+        _copies_of_layer(has[at], node[at], message[at], ids[at], source, weight, out[at])
+
+    _each(count, len(node))
     return out

@@ -83,10 +83,10 @@ def search_traffic(
     ids: Ids,
     source: Sources,
     weight: Doubles,
-    price: float,
+    price: Doubles,
     proposals: int,
-    hot: float,
-    cold: float,
+    hot: Doubles,
+    cold: Doubles,
     seed: int,
     out: Ints,
     objective: Doubles,
@@ -97,13 +97,16 @@ def search_traffic(
     In: start int32[L, P] without an expert twice on a rank · rank_of_slot int32[P] · node int64[R] · pace float32[R]
     cost of a token (1 / speed) · tokens float32[L, E, T] windows scaled to a mean rank load of 1 · share
     float64[L, E, N] of an expert's tokens that come from each node · message, ids, source, weight as in
-    `copies_per_token` · hot, cold first and last temperature in units of the objective · proposals per layer.
+    `copies_per_token` · price, hot, cold float64[L], the latter the first and last temperature in units of the
+    objective · proposals per layer.
     Out: out int32[L, P] the best placement seen · objective, traffic float64[L] of it.
     """
     for at in range(len(start)):
-        walk = _Walk(rank_of_slot, node, pace, tokens[at], share[at], message[at], ids[at], source, weight, price)
+        walk = _Walk(
+            rank_of_slot, node, pace, tokens[at], share[at], message[at], ids[at], source, weight, float(price[at])
+        )
         walk.state = ((seed + at) * 2654435769 + 88172645463325252) & 0xFFFFFFFFFFFFFFFF
-        out[at] = walk.anneal(start[at], proposals, hot, cold)
+        out[at] = walk.anneal(start[at], proposals, float(hot[at]), float(cold[at]))
         objective[at], traffic[at] = walk.value(out[at])
 
 
@@ -135,8 +138,9 @@ class _Walk:
             changed = self._propose(slots)
             if changed is None:
                 continue
+            limit = -temperature * math.log((self._next() + 1) * 2.0**-32)
             after, _ = self.value(changed)
-            if after > value and self._next() * 2.0**-32 >= math.exp((value - after) / temperature):
+            if after - value >= limit:
                 continue
             slots, value = changed, after
             if value < lowest - 1e-7 * abs(lowest):

@@ -14,6 +14,8 @@ from easybalance_sim.policies import NotApplicable, Problem
 
 PRIOR_TOKENS = 16.0
 """Sampled tokens of an expert that its share per source node must outweigh before it is believed."""
+SPANS = 8
+"""Of windows that follow each other: each has a tail of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,17 +85,25 @@ def slot_share(plan: Plan, flow: Flow, node_of_rank: IntArray) -> FloatArray:
     return share
 
 
-def tail(plan: Plan, windows: IntArray, flow: Flow, topology: Topology) -> float:
-    """Mean over layers of the P99 over windows of the busiest rank's load / speed over total load / total speed.
-
-    windows: int64[W, L, E].
-    """
+def window_imbalance(plan: Plan, windows: IntArray, flow: Flow, topology: Topology) -> FloatArray:
+    """float64[W, L] the busiest rank's load / speed over total load / total speed; windows: int64[W, L, E]."""
     share, layer = slot_share(plan, flow, topology.node_of_rank), np.arange(plan.layers)[:, None]
     slots = windows[:, layer, plan.expert_of_slot] * share
     loads = np.add.reduceat(slots, plan.slot_start[:-1], axis=2)
     mean = loads.sum(axis=2) / topology.speed.sum()
-    ratio = np.divide((loads / topology.speed).max(axis=2), mean, out=np.ones_like(mean), where=mean > 0)
-    return float(np.quantile(ratio, 0.99, axis=0).mean())
+    ratio: FloatArray = np.divide((loads / topology.speed).max(axis=2), mean, out=np.ones_like(mean), where=mean > 0)
+    return ratio
+
+
+def tails(plan: Plan, windows: IntArray, flow: Flow, topology: Topology) -> FloatArray:
+    """float64[L] mean over spans of the windows of the P99 of the imbalance in a span.
+
+    The P99 of all windows is that of their worst topic, which other traffic need not have.
+    """
+    ratio = window_imbalance(plan, windows, flow, topology)
+    spans = np.array_split(ratio, min(SPANS, len(ratio)))
+    mean: FloatArray = np.mean([np.quantile(span, 0.99, axis=0) for span in spans], axis=0)
+    return mean
 
 
 def _shares(ids: AnyArray, source: Int16Array, experts: int, weight: FloatArray) -> FloatArray:

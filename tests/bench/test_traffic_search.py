@@ -1,14 +1,15 @@
 """Copies between nodes on recorded routing: traffic search, EPLB and relabelled EPLB on held-out requests.
 
 8 ranks × 5 slots on 2 or 4 nodes, 64 requests at once, windows of 16 steps, requests enter at a random node, a node
-with a replica serves itself. Prices are chosen on the fit side alone. Every line is one split of one seed; imbalance is
-the mean over layers of the mean and of the P99 over held-out windows of busiest / mean rank.
+with a replica serves itself. Prices are chosen on the fit side alone. P99: mean over layers of the P99 over held-out
+windows of busiest / mean rank. A row is a split with its seeds in brackets, or a seed with its splits in brackets.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,11 @@ from tests.bench.recorded_requests import Recorded, Served, in_topic_order, reco
 
 SEEDS = [int(seed) for seed in os.environ.get("EBSIM_BENCH_SEEDS", "0,1,2").split(",")]
 WINDOW_STEPS, SAMPLED = 16, 1500
+POLICIES = ("eplb", "eplb_relabelled", "traffic_search")
+HEADER = (
+    "| case | EPLB | EPLB relabelled | traffic search | fewer than EPLB | fewer than relabelled | P99 of EPLB "
+    "| P99 of traffic search |\n|---|---|---|---|---|---|---|---|"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,32 +77,66 @@ def judge(plan: Plan, held: Served, topology: Topology) -> Score:
     return Score(mean=float(np.mean(ratio)), p99=float(p99), copies=copies, messages=messages)
 
 
-def compare(given: Recorded, topology: Topology, seed: int, low_latency: bool) -> list[str]:
-    lines = []
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One split of one seed: scores of EPLB, relabelled EPLB and traffic search."""
+
+    split: str
+    seed: int
+    eplb: Score
+    relabelled: Score
+    ours: Score
+    paid: str
+
+    def cut(self, other: Score) -> float:
+        """Share of the other's traffic that is gone."""
+        return 1 - float(getattr(self.ours, self.paid)) / float(getattr(other, self.paid))
+
+
+def compare(given: Recorded, topology: Topology, seed: int, low_latency: bool) -> list[Row]:
+    rows = []
     for name, (fit, held_out) in splits(given, seed).items():
         problem = problem_of(given, fit.tolist(), topology, seed, low_latency)
         held = serve(given, held_out, WINDOW_STEPS, topology.nodes, seed + 1000)
-        begin = time.perf_counter()
-        plans = {each: policies.make(each, problem) for each in ("eplb", "eplb_relabelled", "traffic_search")}
-        seconds = time.perf_counter() - begin
-        base, named, ours = (judge(plan, held, topology) for plan in plans.values())
+        scores = [judge(policies.make(each, problem), held, topology) for each in POLICIES]
         paid = "messages" if low_latency else "copies"
-        cuts = [1 - getattr(ours, paid) / getattr(other, paid) for other in (base, named)]
-        lines.append(
-            f"{topology.nodes} nodes {paid} seed {seed} {name:8s} "
-            + " | ".join(f"{s.mean:.3f} {s.p99:.3f} {getattr(s, paid):.3f}" for s in (base, named, ours))
-            + f" | cut {cuts[0]:.1%}, of relabelled {cuts[1]:.1%}, P99 {ours.p99 - base.p99:+.3f}, {seconds:.0f} s"
-        )
-    return lines
+        rows.append(Row(split=name, seed=seed, eplb=scores[0], relabelled=scores[1], ours=scores[2], paid=paid))
+    return rows
+
+
+def line(label: str, rows: list[Row]) -> str:
+    """A Markdown row: averages, and in brackets what single rows say."""
+
+    def mean(of: Callable[[Row], float]) -> float:
+        return float(np.mean([of(row) for row in rows]))
+
+    def cuts(of: Callable[[Row], Score]) -> str:
+        each = ", ".join(f"{100 * row.cut(of(row)):.0f}" for row in rows)
+        return f"{100 * mean(lambda row: row.cut(of(row))):.1f} % [{each}]"
+
+    paid = rows[0].paid
+    each: list[Callable[[Row], Score]] = [lambda row: row.eplb, lambda row: row.relabelled, lambda row: row.ours]
+    traffic = " | ".join(f"{np.mean([getattr(of(row), paid) for row in rows]):.3f}" for of in each)
+    tails = ", ".join(f"{row.ours.p99 - row.eplb.p99:+.3f}" for row in rows)
+    return (
+        f"| {label} | {traffic} | {cuts(lambda row: row.eplb)} | {cuts(lambda row: row.relabelled)} "
+        f"| {mean(lambda row: row.eplb.p99):.3f} | {mean(lambda row: row.ours.p99):.3f} [{tails}] |"
+    )
 
 
 @pytest.mark.bench
 @pytest.mark.parametrize(("nodes", "low_latency"), [(2, False), (4, False), (2, True), (4, True)])
 def test_crossings(nodes: int, low_latency: bool, capsys: pytest.CaptureFixture[str]) -> None:
     given, topology = recorded(), uniform(8, 8 // nodes, 5)
+    rows, begin = [], time.perf_counter()
+    for seed in SEEDS:
+        rows += compare(given, topology, seed, low_latency)
+    mode = "low latency" if low_latency else "normal"
     with capsys.disabled():
-        print("\nmean P99 traffic of: eplb | relabelled | traffic search")
+        print("\n" + HEADER)
+        for split in dict.fromkeys(row.split for row in rows):
+            print(line(f"{nodes} nodes, {mode}, {split}", [row for row in rows if row.split == split]))
         for seed in SEEDS:
-            for line in compare(given, topology, seed, low_latency):
-                print(line, flush=True)
-                assert "cut -" not in line
+            print(line(f"{nodes} nodes, {mode}, seed {seed}", [row for row in rows if row.seed == seed]))
+        print(f"{time.perf_counter() - begin:.0f} s", flush=True)
+    assert min(row.cut(row.relabelled) for row in rows) > 0

@@ -44,10 +44,10 @@ def test_the_walks_are_the_same(case: tuple[int, int, int, int], price: float, k
         given["ids"], given["source"] = frozen(given["ids"][:, :0], np.uint8), frozen(given["source"][:0])
     elif kind == "sample":
         given["message"] = frozen(np.zeros_like(given["message"]))
-    results = []
+    results, prices, hot, cold = [], np.array([price, price / 2]), np.array([0.3, 0.2]), np.array([0.01, 0.02])
     for module in (numba_traffic, reference_traffic):
         out, objective, traffic = np.zeros_like(given["start"]), np.zeros(2), np.zeros(2)
-        module.search_traffic(*given.values(), price, 400, 0.3, 0.01, 11, out, objective, traffic)
+        module.search_traffic(*given.values(), prices, 400, hot, cold, 11, out, objective, traffic)
         results.append((out, objective, traffic))
     (out, objective, traffic), (wanted, wanted_objective, wanted_traffic) = results
     assert out.tolist() == wanted.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
@@ -69,14 +70,25 @@ def test_relabelling_never_costs(problem: Problem) -> None:
     assert copies(relabelled(plan, flow_of(problem), problem.topology), problem) <= copies(plan, problem) + 1e-9
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problems(), st.sampled_from([0.0, 1.0, 20.0]))
 def test_searched_plans_are_sound_and_repeat(problem: Problem, price: float) -> None:
-    option, again = (traffic_search.pareto(problem, [price])[0] for _ in range(2))
-    assert (option.plan.expert_of_slot == again.plan.expert_of_slot).all()
-    held = np.sort(option.plan.expert_of_slot.reshape(LAYERS, option.plan.ranks, -1), axis=2)
+    point, again = (traffic_search.options(problem, [price]).traded(1.0) for _ in range(2))
+    assert (point.plan.expert_of_slot == again.plan.expert_of_slot).all()
+    held = np.sort(point.plan.expert_of_slot.reshape(LAYERS, point.plan.ranks, -1), axis=2)
     assert (np.diff(held, axis=2) > 0).all()
-    assert abs(option.crossings - copies(option.plan, problem)) < 1e-9
+    assert abs(point.crossings - copies(point.plan, problem)) < 1e-4
+
+
+@settings(max_examples=10, deadline=None)
+@given(problems())
+def test_a_front_falls(problem: Problem) -> None:
+    plans = traffic_search.front(problem)
+    sent = [copies(plan, problem) for plan in plans]
+    prices = [float(plan.policy.removeprefix("traffic_search@")) for plan in plans]
+    assert 1 <= len(plans) <= 6
+    assert all(more > less for more, less in pairwise(sent))
+    assert all(less < more for less, more in pairwise(prices))
 
 
 @settings(max_examples=20, deadline=None)

@@ -13,7 +13,7 @@ from easybalance_sim.load.sampling import TokenSample
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable, eplb, traffic_search
 from easybalance_sim.policies._node_relabel import relabelled
-from easybalance_sim.policies._traffic import copies_per_token, flow_of, slot_share, tail
+from easybalance_sim.policies._traffic import Flow, copies_per_token, flow_of, slot_share, tails, window_imbalance
 from tests.traffic_problems import EXPERTS, LAYERS, TOP_K, grouped_problem
 
 QUICK = Effort(proposals=4000)
@@ -119,17 +119,71 @@ def test_search_beats_relabelling_at_no_longer_tail(nodes: int, per_assignment: 
     copies = [copies_per_token(each, flow, node) for each in (plan, named, base)]
     assert copies[0] <= copies[1] <= copies[2]
     assert per_assignment or copies[0] < copies[1]
-    tails = [tail(each, problem.windows, flow, problem.topology) for each in (plan, base)]
-    assert tails[0] <= tails[1]
+    found = [tails(each, problem.windows, flow, problem.topology).mean() for each in (plan, base)]
+    assert found[0] <= found[1]
     held = plan.expert_of_slot.reshape(LAYERS, plan.ranks, -1)
     assert (np.diff(np.sort(held, axis=2), axis=2) > 0).all()
 
 
 def test_a_higher_price_sends_less() -> None:
-    front = traffic_search.pareto(grouped_problem(effort=QUICK), [0.0, 1.0, 30.0])
-    assert [option.price for option in front] == [0.0, 1.0, 30.0]
-    assert front[0].crossings > front[1].crossings >= front[2].crossings
-    assert front[0].tail_imbalance < front[2].tail_imbalance
+    found = traffic_search.options(grouped_problem(effort=QUICK), [0.0, 1.0, 30.0])
+    balanced, between, thrifty = found.crossings
+    assert (balanced > between).all()
+    assert (balanced > thrifty).all()
+    assert found.tails[0].mean() < found.tails[2].mean()
+
+
+def test_layers_pick_on_their_own() -> None:
+    start = two_node_plan([[0, 1], [2, 3]], 4)
+    start = replace(start, expert_of_slot=np.repeat(start.expert_of_slot, 2, axis=0))
+    slots = np.array([[[0, 1, 2, 3]] * 2, [[0, 2, 1, 3]] * 2])
+    found = traffic_search.Options(
+        start=start, slots=slots, crossings=np.array([[0.9, 0.5], [0.4, 0.4]]), tails=np.array([[1.1, 1.1], [1.2, 1.4]])
+    )
+    point = found.traded(1.0)
+    assert point.plan.expert_of_slot.tolist() == [[0, 2, 1, 3], [0, 1, 2, 3]]
+    assert point.tail == pytest.approx(1.15)
+    assert point.crossings == pytest.approx(0.45)
+    assert found.traded(0.0).tail == pytest.approx(1.1)
+    assert found.traded(10.0).crossings == pytest.approx(0.4)
+
+
+def test_a_front_goes_from_balanced_to_few_crossings_and_holds_the_plan_of_place() -> None:
+    problem = grouped_problem(effort=QUICK)
+    flow, node, plans = flow_of(problem), problem.topology.node_of_rank, traffic_search.front(problem)
+    copies = [copies_per_token(plan, flow, node) for plan in plans]
+    assert copies == sorted(copies, reverse=True)
+    assert len(plans) > 1
+    prices = [float(plan.policy.removeprefix("traffic_search@")) for plan in plans]
+    assert prices == sorted(prices)
+    chosen = traffic_search.place(problem).expert_of_slot
+    assert any((plan.expert_of_slot == chosen).all() for plan in plans)
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_rising_price_gathers_groups_on_nodes(nodes: int) -> None:
+    """Without room to spare a token stays home only when its group's experts share a node."""
+    topology = uniform(2 * nodes, 2, -(-EXPERTS // (2 * nodes)))
+    found = traffic_search.options(grouped_problem(nodes=nodes, topology=topology, effort=QUICK), [0.0, 3.0, 30.0])
+    here = topology.node_of_rank[found.start.rank_of_slot]
+    gathered = []
+    for option in found.slots:
+        largest = [np.bincount(here[slots % nodes == g]).max() for slots in option for g in range(nodes)]
+        gathered.append(sum(largest) / option.size)
+    assert gathered[0] < gathered[1] < gathered[2]
+    assert gathered[2] > 0.9
+
+
+def test_tails_are_of_spans_of_windows() -> None:
+    plan = two_node_plan([[0], [1]], 2)
+    share = np.full((1, 2, 2), 0.5)
+    flow = Flow(
+        share=share, message=share, ids=np.zeros((1, 0, 1), np.uint8), source=np.zeros(0, np.int16), weight=share[0, 0]
+    )
+    windows = np.array([[[1, 1]]] * 8 + [[[1, 3]]] * 8)
+    ratio = window_imbalance(plan, windows, flow, uniform(2, 1, 1))
+    assert ratio[:, 0].tolist() == [1.0] * 8 + [1.5] * 8
+    assert tails(plan, windows, flow, uniform(2, 1, 1)).tolist() == [1.25]
 
 
 def test_same_seed_same_plan() -> None:
@@ -140,7 +194,7 @@ def test_same_seed_same_plan() -> None:
 
 def test_a_budget_shortens_the_search() -> None:
     problem = grouped_problem(effort=Effort(budget_s=0.01))
-    assert traffic_search.pareto(problem, [1.0])[0].plan.layers == LAYERS
+    assert traffic_search.options(problem, [1.0]).slots.shape[:2] == (1, LAYERS)
 
 
 def test_sources_that_are_known_pull_their_experts() -> None:
@@ -153,8 +207,8 @@ def test_sources_that_are_known_pull_their_experts() -> None:
     share = flow_of(known).share[0]
     assert (share[0::2, 0] > 0.7).all()
     assert (share[1::2, 1] > 0.7).all()
-    plan = traffic_search.pareto(known, [30.0])[0]
-    assert plan.crossings < traffic_search.pareto(replace(problem, effort=QUICK), [30.0])[0].crossings
+    crossings = traffic_search.options(known, [30.0]).crossings
+    assert crossings.mean() < traffic_search.options(replace(problem, effort=QUICK), [30.0]).crossings.mean()
 
 
 @pytest.mark.parametrize(
