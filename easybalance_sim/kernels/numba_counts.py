@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from easybalance_sim.kernels.bare import bare_njit
 from easybalance_sim.kernels.threads import on_threads
+
+AnyArray = npt.NDArray[Any]
 
 
 @njit(cache=True, nogil=True)
@@ -38,7 +43,7 @@ def _count_layers(experts, window, first, last, out):  # type: ignore[no-untyped
                 out[w, layer, experts[row, layer, k]] += 1
 
 
-def count_windows(experts, window, out):  # type: ignore[no-untyped-def]
+def count_windows(experts: AnyArray, window: AnyArray, out: AnyArray) -> None:
     """Tiles of layers on threads: a cache line of ids each."""
     _, layers, top_k = experts.shape
     tile = max(1, min(layers, 64 // top_k))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
-from numba import njit
+
+from easybalance_sim.kernels.bare import bare_njit
+from easybalance_sim.kernels.threads import on_threads
 
 F32 = np.float32
 SWAP_SHARE, SWAPS_OF_TEN = np.uint64(3006477107), 7
@@ -17,18 +16,18 @@ COLD_SHARE = 20
 FEWEST_COLD = 2000
 
 
-@njit(cache=True, nogil=True, inline="always")
+@bare_njit(inline="always")
 def _next(random):  # type: ignore[no-untyped-def]
     random[0] = _step(random[0])
     return (random[0] * np.uint64(2685821657736338717)) >> np.uint64(32)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@bare_njit(inline="always")
 def _below(random, bound):  # type: ignore[no-untyped-def]
     return _part(_next(random), bound)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@bare_njit(inline="always")
 def _step(x):  # type: ignore[no-untyped-def]
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
@@ -36,20 +35,19 @@ def _step(x):  # type: ignore[no-untyped-def]
     return x
 
 
-@njit(cache=True, nogil=True, inline="always")
+@bare_njit(inline="always")
 def _part(bits, bound):  # type: ignore[no-untyped-def]
     return np.int64((bits * np.uint64(bound)) >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@bare_njit(inline="always")
 def _refuses(x, delta, temperature):  # type: ignore[no-untyped-def]
     """By other bits of x than those that made the proposal."""
     drawn = np.float64((x * np.uint64(11400714819323198485)) >> np.uint64(32)) * 2.3283064365386963e-10
     return delta > 0 and drawn >= np.exp(-delta / temperature)
 
 
-# Rows are passed as array and index: views would be counted references in the innermost loop.
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _power(load, r):  # type: ignore[no-untyped-def]
     total = F32(0)
     for t in range(load.shape[1]):
@@ -60,7 +58,7 @@ def _power(load, r):  # type: ignore[no-untyped-def]
     return np.float64(total)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _measure(load, r, unit, phi, lean):  # type: ignore[no-untyped-def]
     power, slope = F32(0), 0.0
     for t in range(load.shape[1]):
@@ -72,7 +70,7 @@ def _measure(load, r, unit, phi, lean):  # type: ignore[no-untyped-def]
     phi[r], lean[r] = power, slope
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _tell_apart(cost, e, last, apart):  # type: ignore[no-untyped-def]
     """Squared distances of expert e's cost to that of experts below `last`; on the diagonal its square."""
     for f in range(last):
@@ -84,13 +82,13 @@ def _tell_apart(cost, e, last, apart):  # type: ignore[no-untyped-def]
         apart[f, e] = total
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _tell_all_apart(cost, apart):  # type: ignore[no-untyped-def]
     for e in range(len(apart)):
         _tell_apart(cost, e, e + 1, apart)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _power_moved(load, r, x, i, kx, y, j, ky):  # type: ignore[no-untyped-def]
     """sum_t (load[r] + kx·x[i] + ky·y[j])^8."""
     total = F32(0)
@@ -102,7 +100,7 @@ def _power_moved(load, r, x, i, kx, y, j, ky):  # type: ignore[no-untyped-def]
     return np.float64(total)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _power_swapped(row_a, row_b, e, f, pace_a, pace_b):  # type: ignore[no-untyped-def]
     total = F32(0)
     for t in range(row_a.shape[0]):
@@ -117,7 +115,7 @@ def _power_swapped(row_a, row_b, e, f, pace_a, pace_b):  # type: ignore[no-untyp
     return np.float64(total)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _slot_cost(tokens, e, copies, slope, active, per_step, out, i):  # type: ignore[no-untyped-def]
     share = F32(1.0) / F32(copies)
     if active == 0:
@@ -129,7 +127,7 @@ def _slot_cost(tokens, e, copies, slope, active, per_step, out, i):  # type: ign
             out[i, t] = slope * x + active * (F32(1.0) - np.exp(-x * per_step[t]))
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi, lean):  # type: ignore[no-untyped-def]
     """Everything that follows from the slots, free of float32 drift; returns the sixth power of a mean load."""
     count[:] = 0
@@ -144,19 +142,20 @@ def _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, 
         r = rank_of_slot[p]
         for t in range(load.shape[1]):
             load[r, t] += cost[slots[p], t] * pace[r]
-    windows = 0
+    windows, total = 0, 0.0
     for t in range(load.shape[1]):
         busy = False
         for r in range(len(phi)):
             busy |= load[r, t] > 0
+            total += load[r, t]
         windows += busy
-    unit = F32((load.sum() / len(phi) / max(windows, 1)) ** 6)
+    unit = F32((total / len(phi) / max(windows, 1)) ** 6)
     for r in range(len(phi)):
         _measure(load, r, unit, phi, lean)
     return unit
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _moves(slots, rank_of_slot, held):  # type: ignore[no-untyped-def]
     moved = 0
     for p in range(len(slots)):
@@ -165,7 +164,7 @@ def _moves(slots, rank_of_slot, held):  # type: ignore[no-untyped-def]
     return moved
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _hand_over_change(a, e, f, has, cost, load, phi, pace, count, tokens, slope, active, per_step, rows):  # type: ignore[no-untyped-def]
     """Change of F when rank a's slot goes from expert e to f; leaves new costs in rows[0:2], changes in rows[2:4]."""
     _slot_cost(tokens, e, count[e] - 1, slope, active, per_step, rows, 0)
@@ -183,7 +182,7 @@ def _hand_over_change(a, e, f, has, cost, load, phi, pace, count, tokens, slope,
     return delta
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _hand_over(a, e, f, has, cost, load, unit, phi, lean, apart, pace, count, rows):  # type: ignore[no-untyped-def]
     """What `_hand_over_change` looked at is done."""
     for r in range(len(phi)):
@@ -207,7 +206,7 @@ def _hand_over(a, e, f, has, cost, load, unit, phi, lean, apart, pace, count, ro
     _tell_apart(cost, f, len(count), apart)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _swap(a, b, e, f, has, cost, load, unit, phi, lean, pace):  # type: ignore[no-untyped-def]
     has[a, e], has[b, f], has[a, f], has[b, e] = False, False, True, True
     for t in range(load.shape[1]):
@@ -218,14 +217,14 @@ def _swap(a, b, e, f, has, cost, load, unit, phi, lean, pace):  # type: ignore[n
     _measure(load, b, unit, phi, lean)
 
 
-@njit(cache=True, nogil=True, fastmath=True, inline="always")
+@bare_njit(fastmath=True, inline="always")
 def _no_swap(gap, unit, lean, above, luck):  # type: ignore[no-untyped-def]
     """`reference_search.Walk.hopeless` of a swap; lean: of both ranks · above: what is to be outweighed."""
     least = 56.0 * unit * gap + above
     return least > 0 and least * least > luck * SWAP_LUCK * lean * gap
 
 
-@njit(cache=True, nogil=True, fastmath=True, inline="always")
+@bare_njit(fastmath=True, inline="always")
 def _no_hand_over(apart, count, e, f, unit, lean, most, above, luck):  # type: ignore[no-untyped-def]
     """The same of a slot that goes from e to f; lean: of its rank · most: of any rank."""
     share = np.float64(count[f]) / np.float64(count[f] + 1)
@@ -235,7 +234,31 @@ def _no_hand_over(apart, count, e, f, unit, lean, most, above, luck):  # type: i
     return least > 0 and least * least > luck * HAND_OVER_LUCK * (lean * gap + most * rest)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+# numba's own sum and max take seconds to compile.
+@bare_njit()
+def _total(values):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for at in range(len(values)):
+        total += values[at]
+    return total
+
+
+@bare_njit()
+def _largest(values):  # type: ignore[no-untyped-def]
+    largest = values[0]
+    for at in range(1, len(values)):
+        largest = max(largest, values[at])
+    return largest
+
+
+@bare_njit()
+def _kept(slots, best, value):  # type: ignore[no-untyped-def]
+    for p in range(len(slots)):
+        best[p] = slots[p]
+    return value
+
+
+@bare_njit(fastmath=True)
 def _anneal(  # type: ignore[no-untyped-def]
     slots, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves, proposals, hot, cold, random,
     best, count, has, cost, load, phi, lean, apart, rows,
@@ -245,13 +268,13 @@ def _anneal(  # type: ignore[no-untyped-def]
     _tell_all_apart(cost, apart)
     luck = F32(1.0 if len(slots) > CERTAIN_SLOTS else 1e9)
     moved, accepted, x = _moves(slots, rank_of_slot, held), 0, random[0]
-    lowest, best[:] = phi.sum() + price * moved, slots
-    temperature = hot * phi.sum() / len(phi)
+    lowest = _kept(slots, best, _total(phi) + price * moved)
+    temperature = hot * _total(phi) / len(phi)
     cooling = (cold / hot) ** (1.0 / max(1, proposals // PROPOSALS_PER_COOLING))
     for proposal in range(proposals):
         if proposal % PROPOSALS_PER_COOLING == 0:
             temperature *= cooling
-            most, hope = lean.max(), HOPE * temperature
+            most, hope = _largest(lean), HOPE * temperature
         x = _step(x)
         bits = x * np.uint64(2685821657736338717)
         p, bits = _part(bits >> np.uint64(32), len(slots)), bits & np.uint64(4294967295)
@@ -292,35 +315,29 @@ def _anneal(  # type: ignore[no-untyped-def]
         accepted += 1
         if accepted % ACCEPTED_PER_REBUILD == 0:
             _rebuild(slots, rank_of_slot, tokens, pace, slope, active, per_step, count, has, cost, load, phi, lean)
-        value = phi.sum() + price * moved
+        value = _total(phi) + price * moved
         if value < lowest * 0.9999995:
-            lowest, best[:] = value, slots
+            lowest = _kept(slots, best, value)
     random[0] = x
     return lowest
 
 
-@njit(cache=True, nogil=True)
 def _search_layer(  # type: ignore[no-untyped-def]
     start, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves, proposals, seed, out,
 ):  # fmt: skip
     (experts, windows), ranks = tokens.shape, len(pace)
-    random = np.array([np.uint64(np.int64(seed) * 2654435769 + 88172645463325252)])
-    count, has = np.zeros(experts, np.int64), np.zeros((ranks, experts), np.bool_)
-    cost, load = np.empty((experts, windows), F32), np.empty((ranks, windows), F32)
-    phi, lean, apart = np.empty(ranks), np.empty(ranks), np.empty((experts, experts), F32)
-    rows = np.empty((4, windows), F32)
-    slots, best = start.copy(), start.copy()
-    low = _anneal(
-        slots, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves,
-        max(FEWEST_COLD, proposals // COLD_SHARE), 1e-4, 1e-6, random, out, count, has, cost, load, phi, lean,
-        apart, rows,
+    random = np.array([(seed * 2654435769 + 88172645463325252) % 2**64], np.uint64)
+    room = (
+        np.zeros(experts, np.int64), np.zeros((ranks, experts), np.bool_), np.empty((experts, windows), F32),
+        np.empty((ranks, windows), F32), np.empty(ranks), np.empty(ranks), np.empty((experts, experts), F32),
+        np.empty((4, windows), F32),
     )  # fmt: skip
+    slots, best, few = start.copy(), start.copy(), max(FEWEST_COLD, proposals // COLD_SHARE)
+    given = (rank_of_slot, tokens, pace, F32(slope), F32(active), per_step, held, float(price), most_moves)
+    low = _anneal(slots, *given, few, 1e-4, 1e-6, random, out, *room)
     hot = min(max(low / (windows * ranks) - 1.0, 1e-3), 0.1)
     slots[:] = out
-    lowest = _anneal(
-        slots, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves, proposals, hot, hot / 100,
-        random, best, count, has, cost, load, phi, lean, apart, rows,
-    )  # fmt: skip
+    lowest = _anneal(slots, *given, proposals, hot, hot / 100, random, best, *room)
     if lowest <= low:
         out[:] = best
     return min(lowest, low)
@@ -332,11 +349,10 @@ def search(  # type: ignore[no-untyped-def]
     """Layers on threads: the compiled walk holds no lock, and compiles faster than a parallel loop would."""
 
     def walk(layer: int) -> None:
-        lowest[layer] = _search_layer(
-            start[layer], rank_of_slot, tokens[layer], pace, F32(slope), F32(active), per_step, held[layer], price,
-            most_moves, proposals, seed + layer, out[layer],
+        lowest[layer] = _search_layer(  # type: ignore[no-untyped-call]
+            start[layer], rank_of_slot, tokens[layer], pace, slope, active, per_step, held[layer], price, most_moves,
+            proposals, seed + layer, out[layer],
         )  # fmt: skip
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for _ in pool.map(walk, range(len(start))):
-            pass
+    for _ in on_threads(walk, len(start)):
+        pass

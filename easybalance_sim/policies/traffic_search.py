@@ -30,7 +30,7 @@ EXCHANGE = tuple(float(price) for price in np.geomspace(0.01, 5, 55))
 """Tail imbalance that a layer may take on for one copy per token less: what layers pick at. Beyond, next to no traffic
 is left to be won."""
 FRONT = (0.03, 0.1, 0.3, 1.0)
-TAIL_SHARE = 0.82
+TAIL_SHARE = 0.8
 """Of the fit excess (tail imbalance - 1) of `eplb` that a plan may have: its search has seen the fit windows, EPLB only
 their mean, so its fit excess flatters it. Tried between 0.6 and 1.0 on tuning splits of GPT-OSS-20B routing."""
 PROPOSALS, MOST_PROPOSALS, PROPOSALS_IN_ALL, PROBE_PROPOSALS = 90_000, 400_000, 40_000_000, 1_000

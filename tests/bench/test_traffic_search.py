@@ -24,7 +24,7 @@ from easybalance_sim.policies import Effort, Problem
 from tests.bench.recorded_requests import Recorded, Served, in_topic_order, recorded, serve, splits
 
 SEEDS = [int(seed) for seed in os.environ.get("EBSIM_BENCH_SEEDS", "0,1,2").split(",")]
-WINDOW_STEPS, SAMPLED = 16, 1500
+WINDOW_STEPS, SAMPLED = 16, 3000
 POLICIES = ("eplb", "eplb_relabelled", "traffic_search")
 HEADER = (
     "| case | EPLB | EPLB relabelled | traffic search | fewer than EPLB | fewer than relabelled | P99 of EPLB "

@@ -94,7 +94,7 @@ def test_insufficient_evidence_exits_3_and_writes_only_by_force(earlier: Path, t
     old, trace = earlier.read_bytes(), skewed_counts(tmp_path / "one.parquet", windows=1)
     done = plan(trace, "-o", earlier)
     assert done.returncode == 3
-    assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_steps_min, held_out_windows_min, fit_windows_min): ")
+    assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_windows_min, fit_windows_min): ")
     assert "nothing is held out" in done.stdout and "note: nothing is held out" in done.stderr
     assert earlier.read_bytes() == old
     assert plan(trace, "-o", earlier, "--force").returncode == 3
