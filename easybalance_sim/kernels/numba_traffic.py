@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from easybalance_sim.kernels.bare import bare_njit
 
 F32 = np.float32
 SWAP_SHARE = np.uint64(3006477107)
@@ -23,7 +24,7 @@ SURE = 1e-6
 """Stands for odds of 0, so that a factor can be taken out of a product again."""
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _next(random):  # type: ignore[no-untyped-def]
     x = random[0]
     x ^= x >> np.uint64(12)
@@ -33,13 +34,13 @@ def _next(random):  # type: ignore[no-untyped-def]
     return (x * np.uint64(2685821657736338717)) >> np.uint64(32)
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _below(random, bound):  # type: ignore[no-untyped-def]
     return np.int64((_next(random) * np.uint64(bound)) >> np.uint64(32))
 
 
-# Arrays are passed one by one, rows as array and index: tuples and views would be counted references in every proposal.
-@njit(cache=True, nogil=True, fastmath=True)
+# Arrays are passed one by one, rows as array and index: tuples and views would cost more than the work on them.
+@bare_njit(fastmath=True)
 def _power(load, r):  # type: ignore[no-untyped-def]
     total = F32(0)
     for t in range(load.shape[1]):
@@ -50,7 +51,7 @@ def _power(load, r):  # type: ignore[no-untyped-def]
     return np.float64(total)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@bare_njit(fastmath=True)
 def _power_moved(load, r, tokens, e, ke, f, kf):  # type: ignore[no-untyped-def]
     """sum_t (load[r] + ke·tokens[e] + kf·tokens[f])^8."""
     total = F32(0)
@@ -62,7 +63,7 @@ def _power_moved(load, r, tokens, e, ke, f, kf):  # type: ignore[no-untyped-def]
     return np.float64(total)
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _effects(copies, e, share, gain, odds, i, least):  # type: ignore[no-untyped-def]
     """gain[i]: load of one replica of e on each node · odds[i]: that the choice of source s avoids node n, at least
     `least`."""
@@ -77,7 +78,7 @@ def _effects(copies, e, share, gain, odds, i, least):  # type: ignore[no-untyped
             odds[i, n * nodes + to] = max(1.0 - copies[e, to] / total, least) if copies[e, n] == 0 else 1.0
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _messages(copies, message, e):  # type: ignore[no-untyped-def]
     total = 0.0
     for n in range(copies.shape[1]):
@@ -86,7 +87,7 @@ def _messages(copies, message, e):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _products(ids, source, weight, odds, avoid, sums):  # type: ignore[no-untyped-def]
     """Fills avoid[t], weighed by how likely token t comes from s, and its sums; returns the copies per token."""
     nodes, sampled, total = len(weight), len(source), 0.0
@@ -110,7 +111,7 @@ def _products(ids, source, weight, odds, avoid, sums):  # type: ignore[no-untype
 
 
 # Loops, not slices: an assignment to a slice takes numba a second longer to compile.
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _rebuild(  # type: ignore[no-untyped-def]
     slots, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, has, copies, gain, odds, avoid, sums,
     load, phi,
@@ -141,7 +142,7 @@ def _rebuild(  # type: ignore[no-untyped-def]
     return traffic + _products(ids, source, weight, odds, avoid, sums)
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _exchange(copies, e, f, a, b):  # type: ignore[no-untyped-def]
     """One replica of e leaves node a for node b, one of f comes the other way; b < 0: from nowhere, to nowhere."""
     copies[e, a] -= 1
@@ -151,7 +152,7 @@ def _exchange(copies, e, f, a, b):  # type: ignore[no-untyped-def]
         copies[f, b] -= 1
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _traffic_change(  # type: ignore[no-untyped-def]
     e, f, a, b, share, message, first, users, copies, odds, avoid, sums, new_gain, factor
 ):  # fmt: skip
@@ -172,7 +173,7 @@ def _traffic_change(  # type: ignore[no-untyped-def]
     return delta
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _load_change(  # type: ignore[no-untyped-def]
     e, f, a, b, base, limit, node, pace, tokens, has, gain, new_gain, load, phi, change
 ):  # fmt: skip
@@ -205,7 +206,7 @@ def _load_change(  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _shift_loads(e, f, tokens, load, phi, change):  # type: ignore[no-untyped-def]
     for r in range(len(phi)):
         ke, kf = F32(change[0, r]), F32(change[1, r])
@@ -215,7 +216,7 @@ def _shift_loads(e, f, tokens, load, phi, change):  # type: ignore[no-untyped-de
             phi[r] = change[2, r]
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _shift_odds(e, i, ids, first, users, gain, odds, avoid, sums, new_gain, factor):  # type: ignore[no-untyped-def]
     """Expert e takes over what `_traffic_change` found for it in row i; factor[2] is room for the step of a token."""
     experts, width = len(sums), factor.shape[1]
@@ -234,7 +235,7 @@ def _shift_odds(e, i, ids, first, users, gain, odds, avoid, sums, new_gain, fact
         gain[e, n] = new_gain[i, n]
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _objective(phi, size, price, traffic):  # type: ignore[no-untyped-def]
     total = 0.0
     for r in range(len(phi)):
@@ -242,7 +243,7 @@ def _objective(phi, size, price, traffic):  # type: ignore[no-untyped-def]
     return total / size + price * traffic
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _replicas(copies, e):  # type: ignore[no-untyped-def]
     total = 0
     for n in range(copies.shape[1]):
@@ -250,7 +251,7 @@ def _replicas(copies, e):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _anneal(  # type: ignore[no-untyped-def]
     slots, rank_of_slot, node, pace, tokens, share, message, ids, source, weight, first, users, has, copies, gain, odds,
     avoid, sums, load, phi, new_gain, factor, change, price, proposals, hot, cold, random, out,
@@ -325,7 +326,7 @@ def search_traffic(  # type: ignore[no-untyped-def]
             start[at].copy(), rank_of_slot, node, pace, tokens[at], share[at], message[at], ids[at], source, weight,
             *_index(ids[at], experts), *_room(len(pace), experts, windows, nodes, len(source)),
         )  # fmt: skip
-        objective[at], traffic[at] = _anneal(  # type: ignore[call-arg]
+        objective[at], traffic[at] = _anneal(
             *arrays, float(price[at]), int(proposals), float(hot[at]), float(cold[at]), random, out[at]
         )
 
@@ -358,11 +359,9 @@ def _each(work: Callable[[int], None], layers: int) -> None:
             pass
 
 
-@njit(cache=True, nogil=True)
-def _copies_of_layer(has, node, message, ids, source, weight, out):  # type: ignore[no-untyped-def]
+@bare_njit()
+def _copies_of_layer(has, node, message, ids, source, weight, copies, gain, odds, out):  # type: ignore[no-untyped-def]
     (ranks, experts), nodes, sampled = has.shape, len(weight), len(source)
-    copies, gain = np.zeros((experts, nodes), np.int64), np.zeros((experts, nodes), F32)
-    odds = np.ones((experts, nodes * nodes))
     for way in range(len(node)):
         total = 0.0
         for e in range(experts):
@@ -386,11 +385,12 @@ def _copies_of_layer(has, node, message, ids, source, weight, out):  # type: ign
 
 
 def copies_per_token(has, node, message, ids, source, weight):  # type: ignore[no-untyped-def]
-    """One layer after the other on threads."""
-    out = np.empty(node.shape[:2])
+    """Layers on threads."""
+    out, (_, ranks, experts), nodes = np.empty(node.shape[:2]), has.shape, len(weight)
 
     def count(at: int) -> None:
-        _copies_of_layer(has[at], node[at], message[at], ids[at], source, weight, out[at])
+        _, copies, gain, odds, *_ = _room(ranks, experts, 0, nodes, 0)
+        _copies_of_layer(has[at], node[at], message[at], ids[at], source, weight, copies, gain, odds, out[at])
 
     _each(count, len(node))
     return out
