@@ -29,12 +29,15 @@ TIE_FRAC = 0.05
 TAIL_TIE_FRAC = 0.02
 """Of the excess of the P99 imbalance: closer is a tie."""
 
+NO_OPTIMISM = Balance(mean=0.0, p99=0.0)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
     """A plan that competes, its outcome on the fit side and its objective in seconds per step.
 
-    moved: what it costs to go there from the baseline · validation: how its policy fares on folds, None = not known.
+    moved: what it costs to go there from the baseline · validation: how its policy fares on folds, None = not known ·
+    optimism: what its figures are too good by.
     """
 
     plan: Plan
@@ -42,6 +45,7 @@ class Candidate:
     objective_s: float
     moved: Mapping[str, int | float]
     validation: Validation | None = None
+    optimism: Balance = NO_OPTIMISM
 
     @property
     def fitted(self) -> Balance:
@@ -52,9 +56,7 @@ class Candidate:
     @property
     def expected(self) -> Balance:
         """What is expected of other windows: `fitted` without the optimism of having seen them."""
-        if self.validation is None:
-            return self.fitted
-        known = self.fitted + self.validation.optimism
+        known = self.fitted + self.optimism
         return Balance(mean=max(known.mean, 1.0), p99=max(known.p99, 1.0))
 
 
@@ -69,7 +71,7 @@ def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan
         except NotApplicable as reason:
             if request.policies:
                 raise UsageError(str(reason), where=f"--policy {name}") from reason
-            if name not in ("keep", "repair"):
+            if not reason.plain:
                 tell.note(f"policy {name} does not apply: {reason}")
     for plan in plans[1:]:
         _require_clean(plan, problem)
@@ -98,8 +100,12 @@ def _require_clean(plan: Plan, problem: Problem) -> None:
 def score(
     plans: list[Plan], traffic: Traffic, session: Session, validations: Mapping[str, Validation] | None = None
 ) -> list[Candidate]:
-    """Every plan on the fit side: the held-out side is never looked at to choose. validations: by name of plan."""
+    """Every plan on the fit side: the held-out side is never looked at to choose.
+
+    validations: by name of plan; a plan without one counts as optimistic as the most optimistic of the others.
+    """
     known = validations or {}
+    most = max((one.optimism for one in known.values()), key=lambda one: one.p99, default=NO_OPTIMISM)
     outcomes = traffic.replay(plans, FIT, session.bench)
     rdma = session.hardware.inter_node_bytes_per_s
     scored = []
@@ -112,9 +118,13 @@ def score(
             rdma_bytes_per_s=rdma,
             ranks=plan.ranks,
         )
+        found = known.get(plan.policy)
         scored.append(
-            Candidate(plan=plan, outcome=outcome, objective_s=value, moved=moved, validation=known.get(plan.policy))
-        )
+            Candidate(
+                plan=plan, outcome=outcome, objective_s=value, moved=moved, validation=found,
+                optimism=most if found is None else found.optimism,
+            )
+        )  # fmt: skip
     return scored
 
 

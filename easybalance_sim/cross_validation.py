@@ -53,15 +53,19 @@ class Validation:
     held: Mapping[str, Balance]
 
 
-def validate(plans: Sequence[Plan], problem: Problem, folds: Sequence[Fold]) -> dict[str, Validation]:
+def validate(
+    plans: Sequence[Plan], problem: Problem, folds: Sequence[Fold], skip: Sequence[str] = ()
+) -> dict[str, Validation]:
     """By name of plan, for the plans whose policy has one of that name on every fold; empty without folds.
 
-    Where a policy does not apply on a fold, `eplb` stands in for it, as it would in a run. Judged under an even split.
+    skip: policies that take too long to plan again. Where one does not apply on a fold, `eplb` stands in for it, as
+    it would in a run. Judged under an even split.
     """
     advance = problem.progress("cross-validating", len(folds)) if folds else None
-    seen: dict[str, list[tuple[Balance, Balance]]] = {plan.policy: [] for plan in plans}
+    names = {plan.policy for plan in plans if plan.policy.partition("@")[0] not in skip}
+    seen: dict[str, list[tuple[Balance, Balance]]] = {name: [] for name in sorted(names)}
     for fold in folds:
-        made = _plans_of(fold, {plan.policy.partition("@")[0] for plan in plans}, problem)
+        made = _plans_of(fold, {name.partition("@")[0] for name in names}, problem)
         for name, figures in seen.items():
             plan = made.get(name, made.get(name.partition("@")[0]))
             if plan is not None:

@@ -20,7 +20,7 @@ from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, w
 from easybalance_sim.problems import problem_of
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
-from easybalance_sim.request import PlanRequest, require_sound
+from easybalance_sim.request import SLOW_POLICIES, PlanRequest, require_sound
 from easybalance_sim.session import Listener, Session
 
 
@@ -61,7 +61,7 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     plans = propose(request, problem, tell)
     clock.lap("candidates")
     folds = traffic.folds(windows, request.settings.seed) if problem.rebatched is not None else ()
-    validations = validate(plans, problem, folds)
+    validations = validate(plans, problem, folds, SLOW_POLICIES)
     clock.lap("cross_validation")
     candidates = score(plans, traffic, session, validations)
     best = choose(competing(candidates, request), tie_frac(session, criteria, tell))

@@ -51,7 +51,14 @@ UNLIMITED = Effort()
 
 
 class NotApplicable(Exception):  # noqa: N818 — not a failure: the caller skips the policy and notes why
-    """The policy has no plan for this problem; the message says why."""
+    """The policy has no plan for this problem; the message says why.
+
+    plain: it follows from the cluster, the model or the command alone, so that nobody who did not ask needs to hear it.
+    """
+
+    def __init__(self, reason: str, *, plain: bool = False) -> None:
+        super().__init__(reason)
+        self.plain = plain
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,7 +11,7 @@ def current_plan(problem: Problem) -> Plan:
     model or cluster."""
     plan = problem.current
     if plan is None:
-        raise NotApplicable("no plan is in force")
+        raise NotApplicable("no plan is in force", plain=True)
     wanted = (problem.layers, problem.experts, problem.topology.ranks)
     got = (plan.layers, plan.experts, plan.ranks)
     if got != wanted:

@@ -41,7 +41,7 @@ def flow_of(problem: Problem) -> Flow:
     """
     topology, sample = problem.topology, problem.sample
     if topology.nodes == 1:
-        raise NotApplicable("one node: nothing crosses between nodes")
+        raise NotApplicable("one node: nothing crosses between nodes", plain=True)
     if sample is None:
         raise NotApplicable("no tokens: counts do not say which experts a token uses together")
     weight = np.bincount(topology.node_of_rank) / topology.ranks

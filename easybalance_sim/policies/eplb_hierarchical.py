@@ -33,9 +33,9 @@ def _require_applicable(problem: Problem) -> None:
     nodes, experts_per_node = topology.nodes, problem.experts // topology.nodes
     slots_of_node = np.bincount(topology.node_of_rank, weights=topology.slots_per_rank)
     if nodes == 1:
-        raise NotApplicable("one node: eplb makes the same plan")
+        raise NotApplicable("one node: eplb makes the same plan", plain=True)
     if groups == 1:
-        raise NotApplicable("the router has no expert groups")
+        raise NotApplicable("the router has no expert groups", plain=True)
     if groups % nodes:
         raise NotApplicable(f"{groups} expert groups do not divide over {nodes} nodes")
     if len(set(np.bincount(topology.node_of_rank))) > 1 or len(set(slots_of_node)) > 1:

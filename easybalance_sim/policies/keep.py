@@ -11,5 +11,5 @@ def place(problem: Problem) -> Plan:
     """The current plan; `NotApplicable` without one, when it was made for another model or cluster, and when ranks of
     it were lost."""
     if problem.held is not None:
-        raise NotApplicable("ranks were lost: repair is what can be kept of the plan in force")
+        raise NotApplicable("ranks were lost: repair is what can be kept of the plan in force", plain=True)
     return current_plan(problem)

@@ -10,5 +10,5 @@ from easybalance_sim.policies._current import current_plan
 def place(problem: Problem) -> Plan:
     """The repaired plan, see `plan.survivors`; `NotApplicable` when no rank was lost."""
     if problem.held is None:
-        raise NotApplicable("no rank was lost")
+        raise NotApplicable("no rank was lost", plain=True)
     return current_plan(problem)

@@ -16,5 +16,5 @@ def place(problem: Problem) -> Plan:
     """
     slots = zero_redundancy_slots(problem)
     if slots.sum() == problem.topology.slots:
-        raise NotApplicable("no slot is redundant: window_search makes the same plan")
+        raise NotApplicable("no slot is redundant: window_search makes the same plan", plain=True)
     return window_search.place(replace(problem, topology=replace(problem.topology, slots_per_rank=slots)))

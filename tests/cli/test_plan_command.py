@@ -64,7 +64,9 @@ def test_the_table_is_the_result_and_notes_are_not_in_it(trace: Path, tmp_path: 
     assert done.returncode == 0
     assert done.stdout.startswith("ACCEPTED: ") and f"written to {tmp_path / 'plan.json'}" in done.stdout
     assert "rank imbalance, mean" in done.stdout and "p99_imbalance_drop_min" in done.stdout
-    assert "note: policy eplb_hierarchical does not apply" in done.stderr and "note:" not in done.stdout
+    assert "note:" not in done.stdout
+    unasked = ebsim("plan", trace, "--policy", "eplb")
+    assert "note: no cluster given" in unasked.stderr and "note:" not in unasked.stdout
 
 
 def test_rejected_exits_1_leaves_the_old_plan_and_gate_agrees(

@@ -77,6 +77,13 @@ def test_nothing_is_promised_without_folds(problem: Problem) -> None:
     assert validate(plans_of(problem, "eplb"), problem, ()) == {}
 
 
+def test_policies_that_take_too_long_are_skipped(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, asked, real = plans_of(problem, "eplb", "round_robin"), [], policies.make_all
+    monkeypatch.setattr(policies, "make_all", lambda name, part: asked.append(name) or real(name, part))
+    assert list(validate(plans, problem, folds_of_windows(problem.windows), skip=("eplb",))) == ["round_robin"]
+    assert set(asked) == {"round_robin"}
+
+
 def test_a_plan_that_no_fold_makes_is_left_out(problem: Problem) -> None:
     (plan,) = plans_of(problem, "eplb")
     folds = folds_of_windows(problem.windows)

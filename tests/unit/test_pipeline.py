@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from easybalance_sim import policies
-from easybalance_sim.candidates import TIE_FRAC
+from easybalance_sim.candidates import TIE_FRAC, score
+from easybalance_sim.cross_validation import Balance, Validation
 from easybalance_sim.errors import EbsimError, UsageError
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.judge import judge
@@ -19,7 +20,7 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.policies import NotApplicable, Problem
 from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
+from easybalance_sim.session import Settings, open_session
 from tests.listeners import Heard
 from tests.plan_runs import run
 from tests.skewed_traces import EXPERTS, SLOTS, skewed_columns, skewed_counts, skewed_meta, skewed_trace
@@ -210,6 +211,30 @@ def test_only_the_phase_and_workload_that_were_asked_for(trace: Path) -> None:
         run(trace, said={"phase": "prefill"})
 
 
+def test_a_plan_without_folds_of_its_own_is_taken_for_as_optimistic_as_any(trace: Path) -> None:
+    session = open_session(Settings(traces=(trace,), ranks=4, slots_per_rank=5), Heard())
+    traffic = session.traffic("time", 0.5, 0)
+    problem = Problem(
+        forecast=traffic.fit_windows().tokens.mean(axis=0),
+        windows=traffic.fit_windows().tokens,
+        topology=session.topology,
+    )
+    plans = [policies.make(name, problem) for name in ("contiguous", "eplb", "round_robin")]
+    held = {kind: Balance(mean=2.0, p99=3.0) for kind in ("interleaved", "blocked")}
+    known = {
+        name: Validation(optimism=Balance(mean=gap, p99=2 * gap), held=held)
+        for name, gap in (("contiguous", 0.0), ("eplb", 0.25))
+    }
+    scored = {one.plan.policy: one for one in score(plans, traffic, session, known)}
+    gaps = {name: (one.expected - one.fitted).to_dict() for name, one in scored.items()}
+    assert gaps == {
+        "contiguous": {"mean": 0.0, "p99": 0.0},
+        "eplb": {"mean": 0.25, "p99": 0.5},
+        "round_robin": {"mean": 0.25, "p99": 0.5},
+    }
+    assert scored["round_robin"].validation is None
+
+
 def test_the_report_says_where_the_time_went(trace: Path) -> None:
     seconds = run(trace)[0]["timing_s"]
     assert list(seconds) == ["read", "candidates", "cross_validation", "scoring", "floor", "replay", "total"]
@@ -219,12 +244,9 @@ def test_the_report_says_where_the_time_went(trace: Path) -> None:
 def test_policies_that_do_not_apply_are_noted_or_refused(trace: Path) -> None:
     heard = Heard()
     run(trace, heard, said={"slots_per_rank": 8})
-    assert {
-        "policy eplb_hierarchical does not apply: one node: eplb makes the same plan",
-        "policy warm_search does not apply: no plan is in force",
-    } <= set(heard.notes)
     assert any(note.startswith("policy window_search does not apply: batch noise only") for note in heard.notes)
-    assert not any("policy keep" in note for note in heard.notes)
+    for plain in ("eplb_hierarchical", "eplb_relabelled", "warm_search", "keep", "repair"):
+        assert not any(f"policy {plain}" in note for note in heard.notes)
     with pytest.raises(UsageError, match="--policy eplb_hierarchical: one node"):
         run(trace, policies=("eplb_hierarchical",))
     with pytest.raises(UsageError, match="--policy keep: no plan is in force"):
