@@ -24,8 +24,8 @@ from easybalance_sim.policies._search import FEWEST_WINDOWS, scaled
 from easybalance_sim.policies._traffic import Flow, flow_of, tails
 
 NAME = "traffic_search"
-PRICES = tuple(2.0 ** (half / 2) for half in range(14))
-"""1, 1.4, 2, … 91 per copy and token, in units of mean load^8: what layers are searched at."""
+PRICES = tuple(0.4 * 1.5**step for step in range(14))
+"""0.4, 0.6, 0.9, … 78 per copy and token, in units of mean load^8: what layers are searched at."""
 EXCHANGE = tuple(float(price) for price in np.geomspace(0.01, 5, 55))
 """Tail imbalance that a layer may take on for one copy per token less: what layers pick at. Beyond, next to no traffic
 is left to be won."""
@@ -33,7 +33,7 @@ FRONT = (0.03, 0.1, 0.3, 1.0)
 TAIL_SHARE = 0.8
 """Of the fit excess (tail imbalance - 1) of `eplb` that a plan may have: its search has seen the fit windows, EPLB only
 their mean, so its fit excess flatters it. Tried between 0.6 and 1.0 on tuning splits of GPT-OSS-20B routing."""
-PROPOSALS, MOST_PROPOSALS, PROPOSALS_IN_ALL, PROBE_PROPOSALS = 90_000, 400_000, 40_000_000, 1_000
+PROPOSALS, MOST_PROPOSALS, PROPOSALS_IN_ALL, PROBE_PROPOSALS = 75_000, 400_000, 30_000_000, 1_000
 HOT, COOLING = 0.02, 30.0
 """First temperature per unit of price (at least 1), and how much colder the last one is."""
 FINISH_SHARE, FINISH_HOT, FINISH_COLD = 4, 3e-3, 1e-4
