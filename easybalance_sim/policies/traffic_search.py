@@ -33,7 +33,7 @@ FRONT = (0.03, 0.1, 0.3, 1.0)
 TAIL_SHARE = 0.8
 """Of the fit excess (tail imbalance - 1) of `eplb` that a plan may have: its search has seen the fit windows, EPLB only
 their mean, so its fit excess flatters it. Tried between 0.6 and 1.0 on tuning splits of GPT-OSS-20B routing."""
-PROPOSALS, MOST_PROPOSALS, PROPOSALS_IN_ALL, PROBE_PROPOSALS = 75_000, 400_000, 30_000_000, 1_000
+PROPOSALS, MOST_PROPOSALS, PROPOSALS_IN_ALL, PROBE_PROPOSALS = 110_000, 400_000, 40_000_000, 1_000
 HOT, COOLING = 0.02, 30.0
 """First temperature per unit of price (at least 1), and how much colder the last one is."""
 FINISH_SHARE, FINISH_HOT, FINISH_COLD = 4, 3e-3, 1e-4
