@@ -14,7 +14,7 @@ from easybalance_sim import policies
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable, Problem
-from easybalance_sim.replay.expected import even_imbalance
+from easybalance_sim.replay.expected import even_imbalances
 from easybalance_sim.session import Session
 
 NAMES = ("eplb", "window_search")
@@ -42,5 +42,5 @@ def floor_plan(plan: Plan, judged: LoadWindows, session: Session, effort: Effort
             found.append(policies.make(name, problem))
         except NotApplicable:
             continue
-    speed = session.topology.speed
-    return min(found, key=lambda one: float(np.nanmean(even_imbalance(judged.tokens, one, speed))))
+    ratio = even_imbalances(judged.tokens, found, session.topology.speed)
+    return found[int(np.nanmean(ratio, axis=(1, 2)).argmin())]

@@ -4,6 +4,7 @@ from easybalance_sim.kernels.reference_costs import expert_seconds
 from easybalance_sim.kernels.reference_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.reference_dispatch import dispatch
 from easybalance_sim.kernels.reference_greedy import greedy, greedy_hierarchical, replicate
+from easybalance_sim.kernels.reference_scoring import score_plans
 from easybalance_sim.kernels.reference_search import search
 from easybalance_sim.kernels.reference_settle import settle
 from easybalance_sim.kernels.reference_traffic import copies_per_token, search_traffic
@@ -18,6 +19,7 @@ __all__ = [
     "greedy_hierarchical",
     "local_rows",
     "replicate",
+    "score_plans",
     "search",
     "search_traffic",
     "settle",
