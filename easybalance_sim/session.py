@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from easybalance_sim import kernels
 from easybalance_sim.arrays import BoolArray
 from easybalance_sim.cluster.hardware import HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
@@ -130,6 +131,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
     """
     _require_sound(settings)
     notes: list[str] = []
+    _settle_device(settings.device, notes)
     trace = open_trace(settings.traces)
     shape = _shape(settings, trace.meta, notes)
     topology = _topology(settings, trace.meta, default_cluster, notes)
@@ -174,13 +176,33 @@ def require_choice(flag: str, value: str, known: Sequence[str]) -> None:
 
 def _require_sound(settings: Settings) -> None:
     """Names that the trace has no say in."""
-    require_choice("--device", settings.device, ("auto", "cpu"))
+    require_choice("--device", settings.device, kernels.DEVICES)
     require_choice("--dispatch", settings.dispatch, tuple(RULES))
     require_choice("--all-to-all", settings.all_to_all, ("auto", "normal", "low_latency"))
     if settings.phase is not None:
         require_choice("--phase", settings.phase, PHASES)
     if not math.isfinite(settings.window_seconds):
         raise UsageError(f"{settings.window_seconds} is no length of time", where="--window-seconds")
+
+
+def _settle_device(asked: str, notes: list[str]) -> None:
+    """Where kernels run. A missing cupy is no surprise and so no note; one that is there and does not work is."""
+    kernels.use(asked)
+    device = kernels.device_in_use()
+    require_choice(kernels.DEVICE_VARIABLE, device, kernels.DEVICES)
+    if device == "cpu":
+        return
+    fault = kernels.gpu_fault()
+    if not fault:
+        notes.append(f"counting and replay run on the GPU: {kernels.load('cuda').device_name()}")
+    elif device == "gpu":
+        raise UsageError(
+            f"no GPU can be used: {fault}",
+            where="--device" if asked == device else kernels.DEVICE_VARIABLE,
+            fix="install easybalance-sim[cuda12] or [cuda13] to match the driver, or choose cpu",
+        )
+    elif fault != kernels.NO_CUPY:
+        notes.append(f"kernels run on the CPU, cupy cannot use a GPU: {fault}")
 
 
 def selected_windows(trace: CountTrace, chosen: Selection) -> np.typing.NDArray[np.bool_]:

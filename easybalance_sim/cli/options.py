@@ -72,5 +72,8 @@ Criteria = Annotated[
     Path | None, typer.Option("--criteria", metavar="FILE.toml", help="Limits of the gate that replace the defaults.")
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=MOST_SEED, help="Seed of every random choice.")]
-Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto or cpu: kernels run on the CPU.")]
+Device = Annotated[
+    str,
+    typer.Option("--device", metavar="NAME", help="Where kernels run: auto (a GPU that works, else CPU), cpu, gpu."),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]

@@ -1,6 +1,7 @@
 """Hot loops on plain arrays. `load` returns a module; callers never branch on the device.
 
-`reference` is naive loops and is the specification; `numba_cpu` is the same functions compiled.
+`reference` is naive loops and is the specification; `numba_cpu` is the same functions compiled, `cupy_gpu` too, with
+those that have a CUDA twin on the GPU.
 """
 
 from __future__ import annotations
@@ -11,24 +12,75 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-BACKENDS = ("auto", "reference", "numba")
+BACKENDS = ("auto", "reference", "numba", "cuda")
+DEVICES = ("auto", "cpu", "gpu")
+DEVICE_VARIABLE = "EBSIM_DEVICE"
+"""Environment variable that says where `auto` kernels run as long as `use` was not told."""
+
+NO_CUPY = "cupy is not installed"
+
+_MODULES = {"reference": "reference", "numba": "numba_cpu", "cuda": "cupy_gpu"}
+_used = {"device": "auto"}
 
 
 def load(name: str = "auto") -> ModuleType:
-    """The kernel module of a backend: `auto` is the fastest that runs here.
+    """The kernel module of a backend: `auto` is the fastest that runs on the device in use.
 
-    Raises ValueError for a name that is not in `BACKENDS`.
+    Raises ValueError for a name that is not in `BACKENDS`, RuntimeError for `cuda`, or `auto` where the GPU was
+    demanded, without a GPU that works.
     """
     if name not in BACKENDS:
         raise ValueError(f"no kernel backend {name!r}; there are {', '.join(BACKENDS)}")
-    if name == "reference":
-        return importlib.import_module("easybalance_sim.kernels.reference")
-    if "numba" not in sys.modules:
+    if name == "auto":
+        name = _fastest()
+    if name == "cuda" and gpu_fault():
+        raise RuntimeError(f"no usable GPU: {gpu_fault()}")
+    return _module(name)
+
+
+def use(device: str) -> None:
+    """Where `auto` kernels run from now on.
+
+    `cpu`, `gpu`, or `auto`: what EBSIM_DEVICE says, else a GPU that works, else the CPU. Raises ValueError for a name
+    that is not in `DEVICES`.
+    """
+    if device not in DEVICES:
+        raise ValueError(f"no device {device!r}; there are {', '.join(DEVICES)}")
+    _used["device"] = device
+
+
+def device_in_use() -> str:
+    """`cpu`, `gpu` or `auto`, as `use` or EBSIM_DEVICE say. The variable's text is returned as it is."""
+    said = _used["device"]
+    return said if said != "auto" else os.environ.get(DEVICE_VARIABLE) or "auto"
+
+
+@cache
+def gpu_fault() -> str:
+    """Why kernels cannot run on a GPU, `NO_CUPY` without cupy; empty when they can. Looked up once."""
+    try:
+        module = _module("cuda")
+    except ModuleNotFoundError as error:
+        return NO_CUPY if error.name == "cupy" else str(error)
+    # An installed cupy whose libraries are missing raises what its loader raises.
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return str(module.fault())
+
+
+def _module(backend: str) -> ModuleType:
+    if backend != "reference" and "numba" not in sys.modules:
         require_cache()
-    return importlib.import_module("easybalance_sim.kernels.numba_cpu")
+    return importlib.import_module(f"easybalance_sim.kernels.{_MODULES[backend]}")
+
+
+def _fastest() -> str:
+    device = device_in_use()
+    return "cuda" if device == "gpu" or (device != "cpu" and not gpu_fault()) else "numba"
 
 
 def compiled_before() -> bool:

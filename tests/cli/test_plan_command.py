@@ -118,6 +118,14 @@ def test_the_next_generation_knows_its_parent(trace: Path, tmp_path: Path) -> No
     assert moved["bytes"] == moved["moves"] * eplb["model"]["expert_bytes"]
 
 
+def test_a_gpu_that_is_not_there_is_refused_in_one_line(trace: Path, earlier: Path) -> None:
+    before = earlier.read_bytes()
+    done = ebsim("plan", trace, "--device", "gpu", "-o", earlier, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 2
+    assert one_line(done).startswith("ebsim: error: --device: no GPU can be used: ")
+    assert earlier.read_bytes() == before
+
+
 def test_two_runs_write_the_same_bytes(trace: Path, tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         assert plan(trace, "--split", "request", "-o", tmp_path / name).returncode == 0
@@ -133,7 +141,7 @@ def test_two_runs_write_the_same_bytes(trace: Path, tmp_path: Path) -> None:
         (("--phase", "nope"), "--phase: 'nope' is not known — choose prefill, decode"),
         (("--forecast", "nope"), "--forecast: 'nope' is not known — choose mean, last, "),
         (("--all-to-all", "nope"), "--all-to-all: 'nope' is not known — choose auto, normal, low_latency"),
-        (("--device", "nope"), "--device: 'nope' is not known — choose auto, cpu"),
+        (("--device", "nope"), "--device: 'nope' is not known — choose auto, cpu, gpu"),
         (("--workload", "nope"), "--workload: the trace has no workload 'nope' — it has "),
         (("--profile", "nope"), "nope: unknown hardware profile; there are a100, "),
         (("--model", "nope"), "nope: unknown model; known are "),

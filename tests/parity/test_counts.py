@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from easybalance_sim.arrays import AnyArray, frozen
 from easybalance_sim.kernels import numba_counts, reference_counts
+from tests.parity.cases import COUNTS, Counted, count_differs
 
 modest = settings(max_examples=50, deadline=None)
 WIDTHS = [("uint8", 4), ("uint8", 256), ("uint16", 300)]
@@ -69,16 +70,9 @@ def test_count_windows(data: st.DataObject, width: tuple[str, int], windows: int
     assert (counted[0] - start).sum() == np.count_nonzero(window >= 0) * chosen.shape[1] * chosen.shape[2]
 
 
-def test_count_windows_of_many_layers_and_a_wide_top_k() -> None:
-    """More layers than one tile, and a top-k beyond which a tile is a single layer."""
-    rng = np.random.default_rng(0)
-    for layers, top_k in ((61, 8), (3, 70)):
-        chosen = frozen(rng.integers(0, 128, (40, layers, top_k)), np.uint8)
-        window = frozen(rng.integers(-1, 3, 40), np.int32)
-        counted = [np.zeros((3, layers, 128), np.int64) for _ in range(2)]
-        numba_counts.count_windows(chosen, window, counted[0])
-        reference_counts.count_windows(chosen, window, counted[1])
-        np.testing.assert_array_equal(counted[0], counted[1])
+@pytest.mark.parametrize("case", COUNTS.values(), ids=COUNTS)
+def test_count_windows_of_every_case(case: Counted) -> None:
+    assert not count_differs(numba_counts, case)
 
 
 @modest

@@ -1,15 +1,20 @@
-"""Where compiled kernels are kept."""
+"""Where compiled kernels are kept, and on which device they run."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from easybalance_sim import kernels
 from easybalance_sim.cli.console import Console
 from easybalance_sim.cli.report_table import warn_of_first_run
+from tests.cuda_on_cpu.stand_in import gpu_kernels
 from tests.ebsim_process import SAMPLE, python
 
 
@@ -54,3 +59,87 @@ def test_kernels_run_without_a_home_and_leave_nothing(tmp_path: Path) -> None:
     done = python("-c", script, env={"TMPDIR": str(tmp_path), "HOME": "/nonexistent"})
     assert (done.returncode, done.stdout) == (0, "[0, 0, 1]\n"), done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def unsettled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No device was chosen and no GPU looked for yet."""
+    monkeypatch.setitem(kernels._used, "device", "auto")
+    monkeypatch.delenv("EBSIM_DEVICE", raising=False)
+    kernels.gpu_fault.cache_clear()
+    yield
+    kernels.gpu_fault.cache_clear()
+
+
+def cupy_that(count: Any) -> Any:
+    """A cupy whose count of devices is what a function says."""
+    return SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=count)))
+
+
+def no_driver() -> int:
+    raise RuntimeError("cudaErrorInsufficientDriver: too old\nmore")
+
+
+def the_module(name: str = "auto") -> str:
+    return kernels.load(name).__name__.rpartition(".")[2]
+
+
+@pytest.mark.parametrize(
+    ("count", "fault"),
+    [(no_driver, "RuntimeError: cudaErrorInsufficientDriver: too old"), (lambda: 0, "there is no device")],
+)
+def test_a_gpu_that_cannot_be_used_leaves_the_cpu(count: Any, fault: str, unsettled: None) -> None:
+    with gpu_kernels(cupy_that(count)):
+        assert kernels.gpu_fault() == fault
+        assert the_module() == "numba_cpu"
+        for name in ("cuda", "auto"):
+            kernels.use("gpu")
+            with pytest.raises(RuntimeError, match=f"no usable GPU: {fault}"):
+                kernels.load(name)
+
+
+def test_without_cupy_nothing_is_looked_for(unsettled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, "easybalance_sim.kernels.cupy_gpu", raising=False)
+    monkeypatch.delitem(sys.modules, "easybalance_sim.kernels.cupy_tiles", raising=False)
+    assert kernels.gpu_fault() == kernels.NO_CUPY
+    assert the_module() == "numba_cpu"
+
+
+def test_a_cupy_that_does_not_load_is_told(unsettled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> ModuleType:
+        raise ImportError("libcuda.so.1: cannot open\nmore")
+
+    monkeypatch.setattr(kernels, "_module", broken)
+    assert kernels.gpu_fault() == "ImportError: libcuda.so.1: cannot open"
+
+
+def test_a_gpu_that_works_is_taken_unless_the_cpu_is_chosen(unsettled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gpu_kernels(cupy_that(lambda: 1)) as module:
+        monkeypatch.setattr(module, "fault", lambda: "")
+        assert the_module() == "cupy_gpu"
+        monkeypatch.setenv("EBSIM_DEVICE", "cpu")
+        assert the_module() == "numba_cpu"
+        kernels.use("gpu")
+        assert the_module() == "cupy_gpu"
+        kernels.use("cpu")
+        assert the_module() == "numba_cpu"
+        assert the_module("cuda") == "cupy_gpu"
+
+
+def test_names_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="no kernel backend 'nope'; there are auto, reference, numba, cuda"):
+        kernels.load("nope")
+    with pytest.raises(ValueError, match="no device 'nope'; there are auto, cpu, gpu"):
+        kernels.use("nope")
+
+
+def test_every_backend_has_every_kernel() -> None:
+    names = kernels.load("reference").__all__
+    assert kernels.load("numba").__all__ == names
+    with gpu_kernels(cupy_that(lambda: 1)) as module:
+        assert module.__all__ == names
+        assert all(callable(getattr(module, name)) for name in names)
+        assert module.greedy is kernels.load("numba").greedy
+        with pytest.raises(AttributeError, match="has no attribute 'nope'"):
+            _ = module.nope

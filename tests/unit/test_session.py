@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from easybalance_sim import kernels
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import EbsimError, UsageError
 from easybalance_sim.session import STEP_TOKENS_PER_RANK, Session, Settings, open_session, selected_windows
@@ -141,10 +142,40 @@ def test_warm_up_of_the_recorder_is_noted(tmp_path: Path) -> None:
     assert any(note.startswith(f"{2 * SLOTS} warm-up tokens") for note in notes)
 
 
+def test_a_gpu_that_is_demanded_and_not_there_is_refused(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "gpu_fault", lambda: "cudaErrorNoDevice: no CUDA-capable device is detected")
+    with pytest.raises(
+        UsageError, match=r"--device: no GPU can be used: cudaErrorNoDevice.* — install easybalance-sim"
+    ):
+        opened(trace, device="gpu")
+    monkeypatch.setenv("EBSIM_DEVICE", "gpu")
+    with pytest.raises(UsageError, match="EBSIM_DEVICE: no GPU can be used"):
+        opened(trace)
+    assert opened(trace, device="cpu", ranks=4)[1] == []
+    monkeypatch.setenv("EBSIM_DEVICE", "tpu")
+    with pytest.raises(UsageError, match="EBSIM_DEVICE: 'tpu' is not known — choose auto, cpu, gpu"):
+        opened(trace)
+
+
+@pytest.mark.parametrize(
+    ("fault", "notes"),
+    [
+        (kernels.NO_CUPY, []),
+        ("cudaErrorNoDevice: none", ["kernels run on the CPU, cupy cannot use a GPU: cudaErrorNoDevice: none"]),
+    ],
+)
+def test_the_cpu_is_taken_with_a_note_only_where_cupy_does_not_work(
+    fault: str, notes: list[str], trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "gpu_fault", lambda: fault)
+    assert opened(trace, ranks=4)[1] == notes
+    assert kernels.load().__name__.endswith("numba_cpu")
+
+
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"device": "gpu"}, "--device: 'gpu' is not known"),
+        ({"device": "nope"}, "--device: 'nope' is not known"),
         ({"dispatch": "nope"}, "--dispatch: 'nope' is not known"),
         ({"all_to_all": "nope"}, "--all-to-all: 'nope' is not known"),
         ({"phase": "nope"}, "--phase: 'nope' is not known"),

@@ -1,0 +1,132 @@
+"""Traffic on the device: tiles in two alternating streams, smaller tiles where memory runs out.
+
+While one tile is counted the next is copied, from page-locked memory so that the copy does not hold the CPU. Tiles of
+the array that was used last stay on the device: replay asks for the same tokens once per plan.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+
+AnyArray = npt.NDArray[Any]
+IntArray = npt.NDArray[np.int64]
+Launch = Callable[["Lane", int, int], Callable[[], None]]
+
+TILE_BYTES = 64 << 20
+"""Ids copied at once: long enough copies to reach the bus's speed, small enough that two of them do not matter."""
+
+KEPT_BYTES = 1 << 30
+"""Tiles that stay on the device."""
+
+
+class Lane:
+    """A stream with page-locked memory to copy from. What was started on it must be over before it is used again."""
+
+    def __init__(self) -> None:
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._pinned: Any = None
+        self._bytes = 0
+
+    def upload(self, array: AnyArray) -> Any:
+        """A copy on the device, made in the stream; the array itself may change at once."""
+        on_device = cupy.empty(array.shape, array.dtype)
+        if array.size == 0:
+            return on_device
+        if self._bytes < array.nbytes:
+            self._pinned, self._bytes = cupy.cuda.alloc_pinned_memory(array.nbytes), array.nbytes
+        staged = np.frombuffer(self._pinned, array.dtype, array.size).reshape(array.shape)
+        np.copyto(staged, array)
+        on_device.set(staged, stream=self.stream)
+        return on_device
+
+
+class _Kept:
+    """Tiles of one read-only array, by first and last token."""
+
+    def __init__(self) -> None:
+        self._owner: Callable[[], object] = lambda: None
+        self._tiles: dict[tuple[int, int], Any] = {}
+
+    def tile(self, lane: Lane, ids: AnyArray, first: int, last: int) -> Any:
+        if ids.flags.writeable:
+            return lane.upload(ids[first:last])
+        if self._owner() is not ids:
+            self.clear()
+            self._owner = weakref.ref(ids)
+        if (first, last) not in self._tiles:
+            tile = lane.upload(ids[first:last])
+            if tile.nbytes + sum(each.nbytes for each in self._tiles.values()) > KEPT_BYTES:
+                return tile
+            self._tiles[first, last] = tile
+        return self._tiles[first, last]
+
+    def clear(self) -> None:
+        self._tiles.clear()
+
+
+_kept = _Kept()
+
+
+@cache
+def _lanes() -> tuple[Lane, Lane]:
+    return Lane(), Lane()
+
+
+def tile(lane: Lane, ids: AnyArray, first: int, last: int) -> Any:
+    """Tokens `first` to `last` of ids [T, L, K] on the device: copied in the lane's stream, or there already."""
+    return _kept.tile(lane, ids, first, last)
+
+
+def in_tiles(edges: IntArray, most: int, launch: Launch, on_cpu: Callable[[int, int], None]) -> None:
+    """Work through units in order, as many at once as hold at most `most` tokens, two tiles at a time.
+
+    edges: int64[units + 1] first token of each unit and the end · launch(lane, first, last): start units `first` to
+    `last` in the lane's stream and return what to call to fetch the result · on_cpu(first, last): the same without the
+    device, for a single unit that the device has no memory for.
+    """
+    todo, running = deque(_cut(edges, most)), deque[Callable[[], None]]()
+    lanes = deque(_lanes())
+    while todo:
+        first, last = todo.popleft()
+        try:
+            with lanes[0].stream:
+                fetch = launch(lanes[0], first, last)
+        except cupy.cuda.memory.OutOfMemoryError:
+            _make_room(running)
+            if last - first > 1:
+                middle = (first + last) // 2
+                todo.extendleft([(middle, last), (first, middle)])
+            else:
+                on_cpu(first, last)
+            continue
+        lanes.rotate()
+        running.append(fetch)
+        if len(running) > 1:
+            running.popleft()()
+    while running:
+        running.popleft()()
+
+
+def _cut(edges: IntArray, most: int) -> Iterator[tuple[int, int]]:
+    first, units = 0, len(edges) - 1
+    while first < units:
+        last = max(first + 1, int(np.searchsorted(edges, edges[first] + most, side="right")) - 1)
+        yield first, last
+        first = last
+
+
+def _make_room(running: deque[Callable[[], None]]) -> None:
+    while running:
+        running.popleft()()
+    for lane in _lanes():
+        lane.stream.synchronize()
+    _kept.clear()
+    cupy.get_default_memory_pool().free_all_blocks()

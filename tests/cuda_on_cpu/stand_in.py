@@ -1,0 +1,149 @@
+"""What `cupy_gpu` uses of cupy, on the CPU, as strict as a device.
+
+Copies and kernels wait in their stream until it is synchronised, new memory holds rubbish, a device array is no numpy
+array, and a kernel takes only arrays and scalars of exactly its types. Whoever forgets to wait gets wrong numbers here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from easybalance_sim.kernels import cuda
+from tests.cuda_on_cpu import compiled
+
+HostArray = npt.NDArray[Any]
+
+
+class OutOfMemoryError(MemoryError):
+    """More asked for than `StandIn.memory_bytes`."""
+
+
+class Stream:
+    """Work in the order in which it was given, done when somebody waits for it."""
+
+    current: list[Stream]
+
+    def __init__(self, *, non_blocking: bool = False) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Stream:
+        Stream.current.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Stream.current.pop()
+
+    def synchronize(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+Stream.current = [Stream()]
+
+
+class DeviceArray:
+    """Memory of the device. padding: bytes that a device would have after it too, so that a kernel with a planted error
+    reads zeros instead of ending the program."""
+
+    def __init__(self, shape: Any, dtype: Any, padding: int) -> None:
+        self.dtype = np.dtype(dtype)
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.nbytes = int(np.prod(self.shape)) * self.dtype.itemsize
+        self._bytes = np.zeros(self.nbytes + padding, np.uint8)
+        self._bytes[: self.nbytes] = 0xAB
+        self.memory: HostArray = self._bytes[: self.nbytes].view(self.dtype).reshape(self.shape)
+
+    def set(self, values: HostArray, stream: Stream) -> None:
+        if values.shape != self.shape or values.dtype != self.dtype:
+            raise TypeError(f"{values.dtype}{values.shape} is copied to {self.dtype}{self.shape}")
+        stream.waiting.append(lambda: np.copyto(self.memory, values))
+
+    def get(self, stream: Stream | None = None, out: HostArray | None = None) -> HostArray:
+        (stream or Stream.current[-1]).synchronize()
+        if out is None:
+            return self.memory.copy()
+        if out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
+            raise TypeError(f"{self.dtype}{self.shape} is copied to {out.dtype}{out.shape}")
+        np.copyto(out, self.memory)
+        return out
+
+    def __array__(self, *_: object, **__: object) -> HostArray:
+        raise TypeError("a device array is not a numpy array")
+
+
+class StandIn:
+    """The module's names.
+
+    seed: of the order of threads · memory_bytes: of one allocation, above that there is none ·
+    launches: kernels by name · plant: what becomes of a source before it is compiled.
+    """
+
+    def __init__(self, folder: Path, *, seed: int = 0, padding: int = 4096, flags: tuple[str, ...] = ()) -> None:
+        self.folder, self.seed, self.padding, self.flags = folder, seed, padding, flags
+        self.memory_bytes = 1 << 40
+        self.launches: list[str] = []
+        self.plant: Callable[[str], str] = lambda source: source
+        runtime = SimpleNamespace(getDeviceCount=lambda: 1, getDeviceProperties=lambda _: {"name": b"a CPU"})
+        self.cuda = SimpleNamespace(
+            Stream=Stream,
+            alloc_pinned_memory=bytearray,
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            runtime=runtime,
+        )
+
+    def empty(self, shape: Any, dtype: Any) -> DeviceArray:
+        array = DeviceArray(shape, dtype, self.padding)
+        if array.nbytes > self.memory_bytes:
+            raise OutOfMemoryError(f"{array.nbytes} bytes")
+        return array
+
+    def zeros(self, shape: Any, dtype: Any) -> DeviceArray:
+        array = self.empty(shape, dtype)
+        Stream.current[-1].waiting.append(lambda: array.memory.fill(0))
+        return array
+
+    def asarray(self, values: HostArray) -> DeviceArray:
+        array = self.empty(values.shape, values.dtype)
+        array.set(values.copy(), Stream.current[-1])
+        return array
+
+    def get_default_memory_pool(self) -> SimpleNamespace:
+        return SimpleNamespace(free_all_blocks=lambda: None)
+
+    def RawModule(self, *, code: str, options: tuple[str, ...]) -> SimpleNamespace:  # noqa: N802 — cupy's name
+        if options != cuda.OPTIONS:
+            raise ValueError(f"compiled with {options}")
+        kernels = compiled.build(self.plant(code), self.folder, self.flags)
+        return SimpleNamespace(compile=lambda: None, get_function=lambda name: self._queued(name, kernels[name]))
+
+    def _queued(self, name: str, kernel: compiled.Kernel) -> Callable[..., None]:
+        def launch(grid: tuple[int], block: tuple[int], given: tuple[Any, ...], *, shared_mem: int) -> None:
+            memory = tuple(each.memory if isinstance(each, DeviceArray) else each for each in given)
+            self.launches.append(name)
+            Stream.current[-1].waiting.append(lambda: kernel(*grid, *block, shared_mem, self.seed, memory))
+
+        return launch
+
+
+@contextmanager
+def gpu_kernels(stand_in: Any) -> Iterator[ModuleType]:
+    """`cupy_gpu` as it is with the stand-in for cupy; afterwards both are as they were."""
+    names = ("cupy", "easybalance_sim.kernels.cupy_tiles", "easybalance_sim.kernels.cupy_gpu")
+    before = {name: sys.modules.pop(name, None) for name in names}
+    sys.modules["cupy"] = stand_in
+    try:
+        yield importlib.import_module("easybalance_sim.kernels.cupy_gpu")
+    finally:
+        for name, module in before.items():
+            sys.modules.pop(name)
+            if module is not None:
+                sys.modules[name] = module

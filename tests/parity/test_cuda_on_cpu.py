@@ -1,0 +1,235 @@
+"""The CUDA sources, compiled by g++ and run on the CPU, against the specification.
+
+Claimed: every integer is equal, bit for bit, in any order of blocks and threads, with the very host code that drives a
+GPU (tiles, streams, smaller tiles without memory). Not claimed: that a GPU runs them; `pytest -m gpu` does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from easybalance_sim.arrays import AnyArray, frozen
+from easybalance_sim.kernels import cuda
+from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, HASH
+from tests.cuda_on_cpu import compiled
+from tests.cuda_on_cpu.stand_in import DeviceArray, StandIn, Stream, gpu_kernels
+from tests.parity.cases import (
+    COUNTS,
+    DISPATCH,
+    RULES,
+    Case,
+    count_differs,
+    counted,
+    differences,
+    dispatch_cases,
+    dispatch_differs,
+    dispatched,
+)
+from tests.replay_cases import ALL_RULES, random_batch, random_plan, replayed, same
+
+ROOT = Path(__file__).parents[2]
+ORDERS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where compiled kernels are kept, one for all test processes."""
+    if compiled.compiler() is None:
+        message = "g++ is not installed: the CUDA sources cannot be run on the CPU (apt-get install g++)"
+        if os.environ.get("EBSIM_REQUIRE_COMPILERS"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return tmp_path_factory.getbasetemp().parent / "cuda_on_cpu"
+
+
+@pytest.fixture
+def stand_in(folder: Path) -> StandIn:
+    return StandIn(folder)
+
+
+@pytest.fixture
+def kernels(stand_in: StandIn) -> Iterator[ModuleType]:
+    with gpu_kernels(stand_in) as module:
+        yield module
+
+
+@pytest.mark.parametrize("seed", ORDERS)
+def test_every_case_in_any_order(
+    seed: int, stand_in: StandIn, kernels: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in.seed = seed
+    found = dict(differences(kernels))
+    assert [name for name, what in found.items() if what] == []
+    assert len(found) == len(COUNTS) + 2 * len(DISPATCH) * len(RULES)
+    assert {name.rpartition("_")[0] for name in stand_in.launches} == set(cuda.NAMES)
+    with capsys.disabled():
+        print(
+            f"\n[parity] CUDA sources on the CPU, order {seed}: {len(found)} cases, {len(stand_in.launches)} launches"
+        )
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(dispatch_cases(), st.sampled_from(list(RULES.values())), st.booleans(), st.integers(0, 99))
+def test_dispatch_on_any_traffic(
+    stand_in: StandIn, kernels: ModuleType, case: Case, rule: int, per_node: bool, seed: int
+) -> None:
+    stand_in.seed = seed
+    assert dispatch_differs(kernels, dispatched(case, rule, per_node)) == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(0, 99), st.tuples(st.integers(0, 40), st.integers(1, 5), st.integers(1, 5)), st.integers(1, 300),
+    st.integers(1, 4), st.booleans(),
+)  # fmt: skip
+def test_counts_of_any_ids(
+    kernels: ModuleType, seed: int, shape: tuple[int, int, int], experts: int, windows: int, in_order: bool
+) -> None:
+    dtype = np.uint8 if experts <= 256 else np.uint16
+    assert not count_differs(kernels, counted(seed, shape, experts, windows, dtype=dtype, in_order=in_order))
+
+
+def few_tokens_a_tile(module: ModuleType, monkeypatch: pytest.MonkeyPatch, ids: Any) -> None:
+    """Tiles of seven tokens."""
+    monkeypatch.setattr(module, "TILE_BYTES", 7 * ids[0].nbytes)
+
+
+@pytest.mark.parametrize("rule", [EVEN, BLOCKS, HASH])
+def test_many_tiles_are_dispatched_as_one(rule: int, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = dispatched(DISPATCH["two nodes"], rule, True)
+    few_tokens_a_tile(kernels, monkeypatch, case.experts)
+    assert dispatch_differs(kernels, case) == []
+
+
+def test_many_tiles_are_counted_as_one(stand_in: StandIn, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = COUNTS["windows in any order"]
+    few_tokens_a_tile(kernels, monkeypatch, case.experts)
+    assert not count_differs(kernels, case)
+    assert len(stand_in.launches) > 5
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 300, 900, 2500])
+def test_without_memory_tiles_get_smaller_and_at_last_the_cpu_counts(
+    memory_bytes: int, stand_in: StandIn, kernels: ModuleType
+) -> None:
+    stand_in.memory_bytes = memory_bytes
+    for rule in (EVEN, BLOCKS):
+        assert dispatch_differs(kernels, dispatched(DISPATCH["two nodes"], rule, False)) == []
+    assert not count_differs(kernels, COUNTS["windows in any order"])
+    assert (len(stand_in.launches) > 0) == (memory_bytes > 0)
+
+
+def test_tokens_stay_on_the_device_from_plan_to_plan(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads, copy = [], DeviceArray.set
+
+    def counting(array: DeviceArray, values: AnyArray, stream: Stream) -> None:
+        uploads.append(array.shape)
+        copy(array, values, stream)
+
+    monkeypatch.setattr(DeviceArray, "set", counting)
+    first, second = (dispatched(DISPATCH["two nodes"], rule, True) for rule in (EVEN, HASH))
+    shape = first.experts.shape
+    for each in (first, first, second._replace(experts=first.experts), second):
+        assert dispatch_differs(kernels, each) == []
+    assert uploads.count(shape) == 2
+    writable = first.experts.copy()
+    for shift in range(2):
+        writable[:] = (writable + shift) % 8
+        assert dispatch_differs(kernels, first._replace(experts=writable)) == []
+    assert uploads.count(shape) == 4
+
+
+@pytest.mark.parametrize("rule", ALL_RULES)
+def test_a_whole_replay_is_the_same_on_either_device(
+    rule: str, stand_in: StandIn, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = random_batch(4, tokens=120, steps=6, layers=3, experts=12, top_k=3, ranks=4)
+    plan = random_plan(4, 3, 12, [4] * 4)
+    on_cpu = replayed(batch, plan, rule=rule, ranks_per_node=2, mode="normal")
+    monkeypatch.setattr("easybalance_sim.kernels.load", lambda _="auto": kernels)
+    assert same(replayed(batch, plan, rule=rule, ranks_per_node=2, mode="normal"), on_cpu)
+    assert stand_in.launches != []
+
+
+PLANTED = {
+    "count_windows": [
+        ("* top_k + column]], 1)", "* top_k + column + 1]], 1)"),
+        ("(t * layers + from)", "(t * layers + from + 1)"),
+        ("column / top_k * n_experts", "column % top_k * n_experts"),
+        ("row; t < last[piece]", "row + 1; t < last[piece]"),
+    ],
+    "turns": [
+        ("seen[expert] + lower", "seen[expert] + lower + 1"),
+        ("(1u << lane) - 1", "(2u << lane) - 1"),
+        ("order[at / top_k]", "order[(at + 1) / top_k]"),
+        ("lower == 0", "lower == 1"),
+    ],
+    "dispatch": [
+        ("starts[expert] + pick", "starts[expert] + pick + 1"),
+        ("experts[ids + k]", "experts[ids + k + 1]"),
+        ("[(link + 1) * ranks + rank]", "[link * ranks + rank]"),
+        ("entry[source * nodes + there]", "entry[source * nodes + home]"),
+        ("int j = 0; j < k", "int j = 1; j < k"),
+        ("(row * top_k + k) / 1024", "(row * top_k + k) / 1023"),
+        ("&rank_pairs[i]", "&rank_pairs[i ^ 1]"),
+        ("step_start[w] + threadIdx.x; t", "step_start[w] + threadIdx.x + 1; t"),
+    ],
+}
+"""Errors that a kernel could have."""
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"), [(name, *each) for name, planted in PLANTED.items() for each in planted]
+)
+def test_a_planted_error_is_found(name: str, right: str, wrong: str, stand_in: StandIn, kernels: ModuleType) -> None:
+    text = cuda.source(name)
+    assert text.count(right) == 1
+    stand_in.plant = lambda source: source.replace(right, wrong) if source == text else source
+    assert any(what for _, what in differences(kernels))
+
+
+def sanitized(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    if not Path(runtime.stdout.strip()).is_absolute():
+        pytest.skip("g++ came without libasan")
+    return subprocess.run(
+        [sys.executable, "-m", "tests.cuda_on_cpu.check", str(folder), *arguments],
+        env={**os.environ, "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"},
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_no_kernel_leaves_its_arrays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = sanitized(folder, "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with capsys.disabled():
+        print(f"\n[parity] CUDA sources on the CPU, AddressSanitizer and UBSan: {done.stdout.strip()}")
+
+
+def test_a_kernel_that_leaves_its_arrays_is_found(folder: Path) -> None:
+    done = sanitized(folder, "3", "i < slots; i += blockDim.x", "i <= slots; i += blockDim.x")
+    assert done.returncode != 0 and "AddressSanitizer: " in done.stderr
+
+
+def test_threads_that_miss_a_barrier_are_found(folder: Path) -> None:
+    done = sanitized(
+        folder, "3", "if (inside && lower == 0)", "if (inside) __syncwarp();\n    if (inside && lower == 0)"
+    )
+    assert done.returncode != 0 and "threads wait at barriers" in done.stderr
+
+
+def test_the_device_takes_only_the_types_of_the_kernel(kernels: ModuleType) -> None:
+    case = COUNTS["windows in any order"]
+    with pytest.raises(TypeError, match="window is int\\*, not ndarray int64"):
+        kernels.count_windows(case.experts, frozen(case.window, np.int64), case.start.copy())
