@@ -26,8 +26,8 @@ from easybalance_sim.session import Listener, Session
 
 TIE_FRAC = 0.05
 """Predicted seconds that are closer are a tie."""
-TAIL_TIE_FRAC = 0.02
-"""Of the excess of the P99 imbalance: closer is a tie."""
+EXCESS_TIE_FRAC = 0.02
+"""Of the excess of an imbalance over 1: closer is a tie."""
 
 NO_OPTIMISM = Balance(mean=0.0, p99=0.0)
 
@@ -148,15 +148,22 @@ def competing(candidates: list[Candidate], request: PlanRequest) -> list[Candida
 
 
 def choose(candidates: list[Candidate], tie_frac: float) -> Candidate:
-    """Of those whose seconds are a tie with the fastest, the fastest of those with the lowest tail.
+    """Of those whose seconds are a tie with the fastest, those with the lowest tail; of them those with the lowest
+    mean; of them the fastest.
 
-    The tail is the P99 imbalance that is expected of other windows; excesses over 1 within `TAIL_TIE_FRAC` are equal.
+    Tail and mean are the P99 and the mean imbalance that are expected of other windows; excesses over 1 within
+    `EXCESS_TIE_FRAC` are equal.
     """
     limit = min(candidate.objective_s for candidate in candidates) * (1 + tie_frac)
     tied = [candidate for candidate in candidates if candidate.objective_s <= limit]
-    excess = [max(candidate.expected.p99 - 1, 0.0) for candidate in tied]
-    shortest = [one for one, over in zip(tied, excess, strict=True) if over <= min(excess) * (1 + TAIL_TIE_FRAC)]
-    return min(shortest, key=lambda candidate: (candidate.objective_s, candidate.expected.p99))
+    excesses: tuple[Callable[[Candidate], float], ...] = (
+        lambda one: one.expected.p99 - 1,
+        lambda one: one.expected.mean - 1,
+    )
+    for excess in excesses:
+        least = min(excess(candidate) for candidate in tied)
+        tied = [candidate for candidate in tied if excess(candidate) <= least * (1 + EXCESS_TIE_FRAC)]
+    return min(tied, key=lambda candidate: (candidate.objective_s, candidate.expected.p99))
 
 
 def tie_frac(session: Session, criteria: Criteria, tell: Listener) -> float:

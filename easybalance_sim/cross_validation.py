@@ -84,6 +84,7 @@ def _plans_of(fold: Fold, names: set[str], problem: Problem) -> dict[str, Plan]:
         problem,
         forecast=fold.fit.mean(axis=0),
         windows=fold.fit,
+        finer=None if problem.finer is None or len(fold.finer) == 0 else fold.finer,
         rebatched=fold.rebatched,
         effort=Effort(proposals=wanted, max_moves=effort.max_moves, move_price=effort.move_price),
         progress=policies.silent,

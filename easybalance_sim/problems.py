@@ -42,6 +42,7 @@ def problem_of(
     wanted = request.names()
     searching = any(name in SEARCHES for name in wanted)
     sampling = session.topology.nodes > 1 and any(name in TRAFFIC_POLICIES for name in wanted)
+    finer = traffic.finer_windows(windows) if searching else None
     return Problem(
         forecast=expected,
         windows=windows.tokens,
@@ -53,6 +54,8 @@ def problem_of(
         rebatched=traffic.rebatched_windows(windows, request.settings.seed) if searching else None,
         window_steps=float(windows.steps.mean()),
         top_k=session.meta.top_k,
+        finer=None if finer is None else finer.tokens,
+        finer_steps=1.0 if finer is None else float(finer.steps.mean()),
         slot_cost=_slot_cost(request, session, windows),
         sample=traffic.token_sample(SAMPLE_TOKENS, session.bench) if sampling else None,
         per_assignment=session.bench.mode == "low_latency",

@@ -21,39 +21,44 @@ BLOCKS = 4
 class Fold:
     """Windows to plan on and windows to judge on.
 
-    fit, held: int64[W, L, E] · rebatched: int64[W', L, E] the fit part's requests queued again, may be empty ·
-    new_topics: the held part is of topics that the fit part has little of, else both have all.
+    fit, held: int64[W, L, E] · finer: int64[W", L, E] shorter windows of the fit part for searches, and rebatched:
+    int64[W', L, E] its requests queued again, may be empty · new_topics: the held part is of topics that the fit part
+    has little of, else both have all.
     """
 
     fit: IntArray
+    finer: IntArray
     rebatched: IntArray
     held: IntArray
     new_topics: bool
 
     def __post_init__(self) -> None:
-        for name in ("fit", "rebatched", "held"):
+        for name in ("fit", "finer", "rebatched", "held"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.int64))
 
 
-def folds_of_requests(queue: Queue) -> tuple[Fold, ...]:
+def folds_of_requests(queue: Queue, steps: int, finer_steps: int) -> tuple[Fold, ...]:
     """Four folds that share no request: random halves judged on one another, then the two halves of the topic order.
 
-    Each half runs again at the recorded concurrency. None when a half is too short for `FEWEST_WINDOWS`.
+    Each half runs again at the recorded concurrency, in windows of `steps` and, for searches, `finer_steps`. None when
+    a half is too short for `FEWEST_WINDOWS`.
     """
     random = np.array_split(queue.at_random(np.arange(len(queue.request)), 2), 2)
     topics = np.array_split(queue.topics, 2)
-    orders = []
+    wanted = []
     for half in (*random, *topics):
-        orders += [queue.at_random(half, 3), queue.by_topic(half), queue.at_random(half, 4)]
-    runs = queue.windows(orders, MOST_WINDOWS)
+        order, topic, other = queue.at_random(half, 3), queue.by_topic(half), queue.at_random(half, 4)
+        wanted += [(order, steps), (order, finer_steps), (topic, finer_steps), (other, finer_steps)]
+    runs = queue.windows(wanted, MOST_WINDOWS)
     if min(len(run) for run in runs) < FEWEST_WINDOWS:
         return ()
+    halves = [runs[first : first + 4] for first in range(0, 16, 4)]
     found = []
-    for pair in (0, 6):
-        first, second = runs[pair : pair + 3], runs[pair + 3 : pair + 6]
-        for fit, held in ((first, second), (second, first)):
-            again = np.concatenate(fit[1:])
-            found.append(Fold(fit=fit[0], rebatched=again, held=held[0], new_topics=pair > 0))
+    for fit, held, new_topics in ((0, 1, False), (1, 0, False), (2, 3, True), (3, 2, True)):
+        windows, finer, *again = halves[fit]
+        found.append(
+            Fold(fit=windows, finer=finer, rebatched=np.concatenate(again), held=halves[held][0], new_topics=new_topics)
+        )
     return tuple(found)
 
 
@@ -71,5 +76,5 @@ def folds_of_windows(tokens: IntArray) -> tuple[Fold, ...]:
     for new_topics, side in enumerate(sides):
         parts = [spread(tokens[mine], MOST_WINDOWS) for mine in (side, ~side)]
         for fit, held in (parts, parts[::-1]):
-            found.append(Fold(fit=fit, rebatched=tokens[:0], held=held, new_topics=bool(new_topics)))
+            found.append(Fold(fit=fit, finer=tokens[:0], rebatched=tokens[:0], held=held, new_topics=bool(new_topics)))
     return tuple(found)

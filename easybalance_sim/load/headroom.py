@@ -19,6 +19,19 @@ def most_windows(window_steps: float, experts: int) -> int:
     return MOST_WINDOWS if experts <= MANY_EXPERTS else MOST_OF_MANY_EXPERTS
 
 
+FEW_WINDOWS, FINEST = 128, 8
+"""Windows below which a search looks at shorter ones, and how many times shorter at most."""
+
+
+def searched_steps(windows: int, steps: int) -> int:
+    """Steps of the windows that a search should look at when there are so many of `steps` each: half, a fourth or an
+    eighth where they are few. Shorter ones are noisier, but twenty windows are learnt by heart."""
+    finer = 1
+    while finer < FINEST and windows * finer < FEW_WINDOWS and steps // (2 * finer) >= 1:
+        finer *= 2
+    return steps // finer
+
+
 def excess_std(tokens: IntArray, expert_of_slot: Int32Array, rank_of_slot: Int32Array, top_k: int = 1) -> float:
     """Deviation over windows of a rank's relative load beyond chance, root mean square over layers.
 

@@ -118,7 +118,6 @@ class Queue:
     last: IntArray
     at_once: int
     topics: IntArray
-    steps_per_window: int
     seed: int
 
     def at_random(self, members: IntArray, run: int) -> IntArray:
@@ -129,22 +128,29 @@ class Queue:
         """The members in topic order."""
         return self.topics[np.isin(self.topics, members)]
 
-    def windows(self, orders: Sequence[IntArray], most: int) -> list[IntArray]:
-        """int64[W ≤ most, L, E] for each order, evenly spread over its full windows; one pass over the tokens."""
-        runs = [queue_again(order, self.request, self.first, self.last, self.at_once) for order in orders]
-        rows = [_rows(run.steps // self.steps_per_window, most) for run in runs]
+    def windows(self, runs: Sequence[tuple[IntArray, int]], most: int) -> list[IntArray]:
+        """int64[W ≤ most, L, E] for each run, an order and the steps per window, evenly spread over its full windows.
+
+        One pass over the tokens.
+        """
+        again = {id(order): order for order, _ in runs}
+        queued = {
+            name: queue_again(order, self.request, self.first, self.last, self.at_once) for name, order in again.items()
+        }
+        rows = [_rows(queued[id(order)].steps // steps, most) for order, steps in runs]
         shape = (len(self.meta.layers), self.meta.experts)
         out = [np.zeros((int(row.max(initial=-1)) + 1, *shape), np.int64) for row in rows]
         for batch in self.batches():
-            for run, row, counts in zip(runs, rows, out, strict=True):
-                step = run.new_steps(batch.request, batch.step)
+            new = {name: run.new_steps(batch.request, batch.step) for name, run in queued.items()}
+            for (order, steps), row, counts in zip(runs, rows, out, strict=True):
+                step = new[id(order)]
                 # Index -1 falls on the last entry, which is -1 too.
-                window = np.where(step >= 0, np.minimum(step // self.steps_per_window, len(row) - 1), -1)
+                window = np.where(step >= 0, np.minimum(step // steps, len(row) - 1), -1)
                 kernels.load().count_windows(batch.experts, sealed(row[window].astype(np.int32)), counts)
         return out
 
-    def rebatched(self, recorded: int, most: int) -> IntArray:
-        """int64[W, L, E] windows to search on beside the recorded ones, at most `most` with them.
+    def rebatched(self, recorded: int, steps: int, most: int) -> IntArray:
+        """int64[W, L, E] windows of so many steps to search on beside the recorded ones, at most `most` with them.
 
         recorded: how many there are; at most half count. A quarter of all is in topic order, and the rest is filled
         with up to two random orders.
@@ -152,7 +158,7 @@ class Queue:
         everyone = np.arange(len(self.request))
         room, topic = most - min(recorded, most // 2), most // 4
         orders = [self.by_topic(everyone), self.at_random(everyone, 0), self.at_random(everyone, 1)]
-        by_topic, *random = self.windows(orders, topic)
+        by_topic, *random = self.windows([(order, steps) for order in orders], topic)
         return np.concatenate([by_topic, *random])[:room]
 
 
@@ -169,7 +175,6 @@ def queue_of(
     meta: TraceMeta,
     scan: TraceScan,
     requests: IntArray,
-    steps_per_window: int,
     fit_steps: int,
     seed: int,
 ) -> Queue | None:
@@ -192,7 +197,6 @@ def queue_of(
         last=last[mine],
         at_once=round(float((last - first + 1).sum()) / max(fit_steps, 1)),
         topics=topic_order(_usage(batches(), meta, chosen), seed),
-        steps_per_window=steps_per_window,
         seed=seed,
     )
 

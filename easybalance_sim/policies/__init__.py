@@ -68,7 +68,9 @@ class Problem:
     forecast: float64[L, E] expected assignments ≥ 0 · windows: int64[W, L, E] assignments of the sample windows that
     the forecast was made from · groups: expert groups of the router (1 = none) · current: the plan in force · held:
     bool[L, R, E] experts that cost no fetch when ranks of it were lost, None = those that it puts on each rank · seed:
-    of every random choice · rebatched: int64[W', L, E] windows of the fit side's requests queued again, may be empty ·
+    of every random choice · finer: int64[W", L, E] shorter windows of the same traffic, which searches look at instead
+    (few windows teach little), None = `windows`; finer_steps: mean steps in one · rebatched: int64[W', L, E] windows of
+    the fit side's requests queued again, as long as those that searches look at, may be empty ·
     window_steps: mean steps in a window · top_k: K, distinct experts of a token · slot_cost: seconds of a slot, None =
     balance tokens · sample: tokens of the fit side, for what leaves a node · per_assignment: a token pays for every
     assignment that leaves its node (low latency) instead of for every distinct node that it goes to (normal mode) ·
@@ -82,6 +84,8 @@ class Problem:
     current: Plan | None = None
     held: BoolArray | None = None
     seed: int = 0
+    finer: IntArray | None = None
+    finer_steps: float = 1.0
     rebatched: IntArray | None = None
     window_steps: float = 1.0
     top_k: int = 1
@@ -96,9 +100,10 @@ class Problem:
         object.__setattr__(self, "windows", frozen(self.windows, np.int64))
         require_shape("forecast", self.forecast, (None, None))
         require_shape("windows", self.windows, (None, *self.forecast.shape))
-        if self.rebatched is not None:
-            object.__setattr__(self, "rebatched", frozen(self.rebatched, np.int64))
-            require_shape("rebatched", self.rebatched, (None, *self.forecast.shape))
+        for name in ("finer", "rebatched"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, frozen(given, np.int64))
+                require_shape(name, getattr(self, name), (None, *self.forecast.shape))
         if self.sample is not None:
             require_shape("sample", self.sample.experts, (None, self.layers, None))
         if not (np.isfinite(self.forecast).all() and (self.forecast >= 0).all()):

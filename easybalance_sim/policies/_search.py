@@ -95,7 +95,7 @@ def scaled(problem: Problem, start: Plan) -> Samples:
     padded = -(-len(chosen) // LANES) * LANES
     tokens = np.zeros((problem.layers, problem.experts, padded), np.float32)
     tokens[:, :, : len(chosen)] = relative.transpose(1, 2, 0)
-    size = total[:, :, 0].mean(axis=1) / problem.topology.ranks / max(problem.window_steps, 1.0)
+    size = total[:, :, 0].mean(axis=1) / problem.topology.ranks / max(_searched(problem)[1], 1.0)
     per_step = np.zeros(padded, np.float32)
     per_step[: len(chosen)] = np.maximum(size, LEAST_PER_STEP)
     slope, active = _slot_costs(problem, start, tokens, per_step)
@@ -107,11 +107,19 @@ def scaled(problem: Problem, start: Plan) -> Samples:
 def sample_windows(problem: Problem) -> IntArray:
     """int64[T, L, E]: recorded windows, and those of the requests queued again, which leave recorded ones half the room
     at least."""
-    most = most_windows(problem.window_steps, problem.experts)
+    recorded, steps = _searched(problem)
+    most = most_windows(steps, problem.experts)
     if problem.rebatched is None or len(problem.rebatched) == 0:
-        return spread(problem.windows, most)
-    again = spread(problem.rebatched, most // 2 + max(0, most // 2 - len(problem.windows)))
-    return np.concatenate([spread(problem.windows, most - len(again)), again])
+        return spread(recorded, most)
+    again = spread(problem.rebatched, most // 2 + max(0, most // 2 - len(recorded)))
+    return np.concatenate([spread(recorded, most - len(again)), again])
+
+
+def _searched(problem: Problem) -> tuple[IntArray, float]:
+    """The recorded windows that a search looks at, and their mean steps."""
+    if problem.finer is None:
+        return problem.windows, problem.window_steps
+    return problem.finer, problem.finer_steps
 
 
 def _slot_costs(problem: Problem, start: Plan, tokens: AnyArray, per_step: AnyArray) -> tuple[float, float]:

@@ -28,7 +28,7 @@ def is_small(problem: Problem) -> bool:
 def averaged(problem: Problem) -> Problem:
     """The problem with all its windows taken together."""
     steps = problem.window_steps * len(problem.windows)
-    return replace(problem, windows=problem.windows.sum(axis=0)[None], rebatched=None, window_steps=steps)
+    return replace(problem, windows=problem.windows.sum(axis=0)[None], finer=None, rebatched=None, window_steps=steps)
 
 
 def settled(problem: Problem, plan: Plan, seconds: float | None = None) -> Plan:

@@ -14,7 +14,7 @@ from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
 from easybalance_sim.load.folds import Fold, folds_of_requests, folds_of_windows
-from easybalance_sim.load.headroom import most_windows
+from easybalance_sim.load.headroom import most_windows, searched_steps
 from easybalance_sim.load.rebatch import Queue, queue_of
 from easybalance_sim.load.sampling import TokenSample, sample_tokens
 from easybalance_sim.load.selection import Selection
@@ -62,8 +62,12 @@ class Traffic(Protocol):
     def judged_windows(self) -> LoadWindows:
         """Counts of the held-out side, all of its windows; of the fit side when nothing is held out."""
 
+    def finer_windows(self, recorded: LoadWindows) -> LoadWindows | None:
+        """Shorter windows of the fit side where few are recorded, None when the recorded ones will do."""
+
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
-        """int64[W, L, E] the fit side's requests queued again, none where requests are unknown."""
+        """int64[W, L, E] the fit side's requests queued again, in windows as long as searches look at; none where
+        requests are unknown."""
 
     def folds(self, recorded: LoadWindows, seed: int) -> tuple[Fold, ...]:
         """Parts of the fit side to judge plans of its other parts on, none when it is too short."""
@@ -102,15 +106,28 @@ class TokenTraffic:
         return count_windows(self._side(HELD_OUT).batches(self.trace), self.trace.meta, self.windowing)
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
-        """Windows as long as the recorded ones, see `load.rebatch`."""
-        queue = self._queue(recorded, seed)
-        most = most_windows(float(recorded.steps.mean()), self.trace.meta.experts)
-        return recorded.tokens[:0] if queue is None else queue.rebatched(len(recorded.window), most)
+        """See `load.rebatch`."""
+        queue, steps = self._queue(recorded, seed), _steps(recorded)
+        if queue is None:
+            return recorded.tokens[:0]
+        finer = searched_steps(len(recorded.window), steps)
+        found = len(recorded.window) * steps // finer
+        return queue.rebatched(found, finer, most_windows(finer, self.trace.meta.experts))
+
+    def finer_windows(self, recorded: LoadWindows) -> LoadWindows | None:
+        """Windows of fewer steps; those of seconds stay."""
+        steps = searched_steps(len(recorded.window), _steps(recorded))
+        if not recorded.steps_per_window or steps == recorded.steps_per_window:
+            return None
+        batches = self._side(FIT).batches(self.trace)
+        return count_windows(batches, self.trace.meta, Windowing(steps=steps)).full_only()
 
     def folds(self, recorded: LoadWindows, seed: int) -> tuple[Fold, ...]:
         """Folds without a request in common; of windows where requests are too few."""
-        queue = self._queue(recorded, seed)
-        return (() if queue is None else folds_of_requests(queue)) or folds_of_windows(recorded.tokens)
+        queue, steps = self._queue(recorded, seed), _steps(recorded)
+        finer = searched_steps(len(recorded.window), steps)
+        found = () if queue is None else folds_of_requests(queue, steps, finer)
+        return found or folds_of_windows(recorded.tokens)
 
     def _queue(self, recorded: LoadWindows, seed: int) -> Queue | None:
         """The fit side's requests; made once, because sorting them by topic reads the trace."""
@@ -124,7 +141,6 @@ class TokenTraffic:
                 self.trace.meta,
                 scan,
                 scan.request[chosen],
-                max(1, round(float(recorded.steps.mean()))),
                 int(recorded.steps.sum()),
                 seed,
             )
@@ -191,6 +207,10 @@ class CountTraffic:
         """None: counts do not know requests."""
         return recorded.tokens[:0]
 
+    def finer_windows(self, recorded: LoadWindows) -> LoadWindows | None:
+        """None: counts are as they were recorded."""
+        return None
+
     def folds(self, recorded: LoadWindows, seed: int) -> tuple[Fold, ...]:
         """Folds of windows."""
         return folds_of_windows(recorded.tokens)
@@ -250,6 +270,11 @@ def split_counts(
         held[chosen[-_share(len(chosen), held_out) :]] = True
     fit[chosen] = ~held[chosen]
     return fit, held
+
+
+def _steps(windows: LoadWindows) -> int:
+    """Steps of a window: as asked, or the mean of windows of seconds."""
+    return windows.steps_per_window or max(1, round(float(windows.steps.mean())))
 
 
 def _share(count: int, held_out: float) -> int:

@@ -100,6 +100,8 @@ def _plans(
         # What follows from the trace alone is made once; the price of a slot depends on how many there are.
         problem = replace(
             problem_of(simple, place, traffic, windows, None),
+            finer=shared.finer,
+            finer_steps=shared.finer_steps,
             rebatched=shared.rebatched,
             sample=shared.sample,
             progress=_named(session.bench.progress, f"point {number} of {len(layouts)}, {layout.most} slots per rank"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -103,9 +104,11 @@ def in_topic_order(given: Recorded, queue: IntArray, seed: int) -> IntArray:
     return queue[topic_order(usage.reshape(len(queue), -1).astype(np.float64), seed)]
 
 
-def rebatched(given: Recorded, queue: IntArray, steps: int, seed: int) -> IntArray:
-    """int64[W, L, E] windows that `ebsim plan` searches on beside those of `serve`: from a trace file of the queue, as
-    `ebsim trace convert` would make it."""
+def searched_on(given: Recorded, queue: IntArray, steps: int, seed: int) -> dict[str, Any]:
+    """What `ebsim plan` lets a search look at beside the windows of `serve`, as fields of a problem.
+
+    From a trace file of the queue, as `ebsim trace convert` would make it.
+    """
     meta = TraceMeta(kind="tokens", layers=tuple(range(LAYERS)), experts=EXPERTS, top_k=TOP_K)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "queue.parquet"
@@ -116,7 +119,13 @@ def rebatched(given: Recorded, queue: IntArray, steps: int, seed: int) -> IntArr
         traffic = TokenTraffic(
             trace=trace, selection=Selection(), split=None, windowing=Windowing(steps=steps), settings={}
         )
-        return traffic.rebatched_windows(traffic.fit_windows(), seed)
+        windows = traffic.fit_windows()
+        finer = traffic.finer_windows(windows)
+        return {
+            "finer": None if finer is None else finer.tokens,
+            "finer_steps": 1.0 if finer is None else float(finer.steps.mean()),
+            "rebatched": traffic.rebatched_windows(windows, seed),
+        }
 
 
 def token_batch(given: Recorded, queue: IntArray) -> TokenBatch:

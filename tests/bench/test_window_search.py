@@ -7,12 +7,14 @@ own ports of EPLB are compared where they are found, see `sglang_ports`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.topology import uniform
-from tests.bench.recorded_requests import TOP_K, Recorded, rebatched, recorded, serve, splits
+from tests.bench.recorded_requests import TOP_K, Recorded, recorded, searched_on, serve, splits
 from tests.bench.window_rows import SEEDS, Row, plans_of, print_header, require_no_worse, told
 from tests.window_problems import balance, problem_of
 
@@ -32,11 +34,11 @@ def sides(given: Recorded, name: str, seed: int) -> tuple[IntArray, IntArray]:
 
 def row_of(given: Recorded, fit: IntArray, held: IntArray, steps: int, slots: int, seed: int) -> Row:
     windows, judged = (serve(given, queue, steps, 1, seed).windows[..., 0] for queue in (fit, held))
-    topology, again = uniform(8, 8, slots), rebatched(given, fit, steps, seed)
-    alone, both = (
-        problem_of(windows, topology, seed=seed, window_steps=float(steps), top_k=TOP_K, rebatched=more)
-        for more in (None, again)
-    )
+    both = problem_of(
+        windows, uniform(8, 8, slots), seed=seed, window_steps=float(steps), top_k=TOP_K,
+        **searched_on(given, fit, steps, seed),
+    )  # fmt: skip
+    alone = replace(both, rebatched=None)
     plans, kept = plans_of(alone, both)
     return Row(seed=seed, figures={name: balance(plan, judged) for name, plan in plans.items()}, kept=kept)
 

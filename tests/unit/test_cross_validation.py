@@ -56,7 +56,8 @@ def test_the_expected_tail_is_nearer_to_unseen_windows_than_the_fitted_one() -> 
 
 
 def test_held_figures_are_those_of_plans_made_on_the_other_part(problem: Problem) -> None:
-    fold = Fold(fit=problem.windows[:40], rebatched=problem.windows[:0], held=problem.windows[40:], new_topics=False)
+    none = problem.windows[:0]
+    fold = Fold(fit=problem.windows[:40], finer=none, rebatched=none, held=problem.windows[40:], new_topics=False)
     other = replace(fold, fit=problem.windows[40:], held=problem.windows[:40], new_topics=True)
     found = validate(plans_of(problem, "eplb"), problem, (fold, other))["eplb"]
     for kind, one in ((SAME, fold), (NEW, other)):
@@ -78,8 +79,14 @@ def test_nothing_is_promised_without_folds(problem: Problem) -> None:
 
 
 def test_policies_that_take_too_long_are_skipped(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans, asked, real = plans_of(problem, "eplb", "round_robin"), [], policies.make_all
-    monkeypatch.setattr(policies, "make_all", lambda name, part: asked.append(name) or real(name, part))
+    plans, real = plans_of(problem, "eplb", "round_robin"), policies.make_all
+    asked: list[str] = []
+
+    def noting(name: str, part: Problem) -> list[Plan]:
+        asked.append(name)
+        return real(name, part)
+
+    monkeypatch.setattr(policies, "make_all", noting)
     assert list(validate(plans, problem, folds_of_windows(problem.windows), skip=("eplb",))) == ["round_robin"]
     assert set(asked) == {"round_robin"}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from easybalance_sim.arrays import AnyArray
-from easybalance_sim.load.folds import FEWEST_WINDOWS, MOST_WINDOWS, folds_of_requests, folds_of_windows
+from easybalance_sim.load.folds import FEWEST_WINDOWS, MOST_WINDOWS, Fold, folds_of_requests, folds_of_windows
 from easybalance_sim.load.rebatch import Queue, queue_of
 from easybalance_sim.trace.scan import scan_batches
 from tests.replay_cases import batch_of
@@ -14,10 +14,14 @@ from tests.skewed_traces import EXPERTS, TOP_K, skewed_columns
 from tests.trace_files import Columns, token_meta
 
 
-def queue_of_columns(columns: Columns, steps_per_window: int) -> Queue:
+def folds_of_columns(columns: Columns, steps: int, finer: int = 0) -> tuple[Fold, ...]:
+    return folds_of_requests(queue_of_columns(columns), steps, finer or steps)
+
+
+def queue_of_columns(columns: Columns) -> Queue:
     batch = batch_of(columns["step"], columns["source_rank"], columns["experts"], request=columns["request"])
     scan, steps = scan_batches([batch], 0), len(np.unique(columns["step"]))
-    made = queue_of(lambda: [batch], token_meta((3, 5), EXPERTS, TOP_K), scan, scan.request, steps_per_window, steps, 0)
+    made = queue_of(lambda: [batch], token_meta((3, 5), EXPERTS, TOP_K), scan, scan.request, steps, 0)
     assert made is not None
     return made
 
@@ -31,13 +35,13 @@ def with_own_experts(columns: Columns) -> Columns:
 def test_halves_of_requests_share_no_request() -> None:
     columns = skewed_columns(200)
     few = np.isin(columns["request"], np.unique(columns["request"])[:EXPERTS])
-    for fold in folds_of_requests(queue_of_columns(with_own_experts({k: v[few] for k, v in columns.items()}), 1)):
+    for fold in folds_of_columns(with_own_experts({k: v[few] for k, v in columns.items()}), 1):
         on_fit = (fold.fit.sum(axis=(0, 1)) > 0) | (fold.rebatched.sum(axis=(0, 1)) > 0)
         assert on_fit.any() and not (on_fit & (fold.held.sum(axis=(0, 1)) > 0)).any()
 
 
 def test_each_half_is_planned_on_and_judged_on_once_per_kind() -> None:
-    folds = folds_of_requests(queue_of_columns(skewed_columns(400), 2))
+    folds = folds_of_columns(skewed_columns(400), 2)
     assert [fold.new_topics for fold in folds] == [False, False, True, True]
     for first, second in (folds[:2], folds[2:]):
         np.testing.assert_array_equal(first.fit, second.held)
@@ -52,13 +56,20 @@ def test_blocked_folds_have_other_topics_on_either_side() -> None:
         left, right = windows[..., 0:4].sum(), windows[..., 8:12].sum()
         return float(left / (left + right))
 
-    folds = folds_of_requests(queue_of_columns(skewed_columns(400), 2))
+    folds = folds_of_columns(skewed_columns(400), 2)
     gaps = [abs(lean(fold.fit) - lean(fold.held)) for fold in folds]
     assert max(gaps[:2]) < 0.15 and min(gaps[2:]) > 0.3
 
 
+def test_searches_get_shorter_windows_of_the_same_run() -> None:
+    for fold in folds_of_columns(skewed_columns(400), 8, 2):
+        assert len(fold.finer) // 4 == len(fold.fit)
+        pairs = fold.finer[: 4 * len(fold.fit)].reshape(len(fold.fit), 4, *fold.fit.shape[1:])
+        np.testing.assert_array_equal(pairs.sum(axis=1), fold.fit)
+
+
 def test_too_few_requests_make_no_fold() -> None:
-    assert folds_of_requests(queue_of_columns(skewed_columns(60), 16)) == ()
+    assert folds_of_columns(skewed_columns(60), 16) == ()
 
 
 def test_blocks_of_windows_take_turns_then_halves() -> None:
@@ -68,7 +79,7 @@ def test_blocks_of_windows_take_turns_then_halves() -> None:
     even, odd = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14], [5, 6, 7, 8, 9, 15, 16, 17, 18, 19]
     early, late = list(range(10)), list(range(10, 20))
     assert rows == [(even, odd, False), (odd, even, False), (early, late, True), (late, early, True)]
-    assert all(len(fold.rebatched) == 0 for fold in folds)
+    assert all(len(fold.rebatched) == len(fold.finer) == 0 for fold in folds)
 
 
 @pytest.mark.parametrize("windows", [0, 1, 2 * FEWEST_WINDOWS - 1])

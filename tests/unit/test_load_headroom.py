@@ -7,7 +7,7 @@ import pytest
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, frozen
-from easybalance_sim.load.headroom import NOISE, excess_std, spread
+from easybalance_sim.load.headroom import NOISE, excess_std, searched_steps, spread
 from tests.window_problems import EXPERTS, chance_windows, topic_windows
 
 RANK_OF_SLOT = frozen(np.repeat(np.arange(8), 5), np.int32)
@@ -82,3 +82,11 @@ def test_spread_keeps_order_both_ends_and_the_number() -> None:
     assert len(kept) == 7 and kept[0] == 0 and kept[-1] == 99
     assert (np.diff(kept) >= 16).all()
     assert spread(windows, 100).tolist() == windows.tolist()
+
+
+@pytest.mark.parametrize(
+    ("windows", "steps", "searched"),
+    [(500, 16, 16), (128, 16, 16), (127, 16, 8), (40, 16, 4), (22, 64, 8), (5, 64, 8), (5, 3, 1), (5, 1, 1)],
+)
+def test_few_windows_are_cut_up_to_eight_times_shorter(windows: int, steps: int, searched: int) -> None:
+    assert searched_steps(windows, steps) == searched

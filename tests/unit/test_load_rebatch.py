@@ -91,18 +91,18 @@ def batches_of(columns: Columns, parts: int = 3) -> Iterator[TokenBatch]:
         )  # fmt: skip
 
 
-def queue(columns: Columns, requests: IntArray, n: int, seed: int = 0) -> Queue | None:
+def queue(columns: Columns, requests: IntArray, seed: int = 0) -> Queue | None:
     meta = token_meta((3, 5), EXPERTS, TOP_K)
     scan = scan_batches(batches_of(columns), 0)
     steps = len(np.unique(columns["step"][np.isin(columns["request"], requests)]))
-    return queue_of(lambda: batches_of(columns), meta, scan, frozen(requests, np.int64), n, steps, seed)
+    return queue_of(lambda: batches_of(columns), meta, scan, frozen(requests, np.int64), steps, seed)
 
 
 def again(columns: Columns, requests: IntArray, n: int, seed: int = 0) -> AnyArray:
     """All windows of the topic order."""
-    ready = queue(columns, requests, n, seed)
+    ready = queue(columns, requests, seed)
     assert ready is not None
-    (found,) = ready.windows([ready.topics], 10_000)
+    (found,) = ready.windows([(ready.topics, n)], 10_000)
     return found
 
 
@@ -160,7 +160,7 @@ def test_topic_order_makes_windows_of_one_workload() -> None:
 
 def test_one_request_or_no_full_window_give_none(columns: Columns) -> None:
     requests = np.unique(columns["request"])
-    assert queue(columns, requests[:1], 1) is None
+    assert queue(columns, requests[:1]) is None
     assert again(columns, requests[40:80], 10 * LIFE).shape == (0, 2, EXPERTS)
 
 
@@ -174,32 +174,32 @@ def test_a_sample_of_requests_keeps_the_batch_as_full(columns: Columns, monkeypa
 
 
 def test_few_of_many_windows_are_spread_evenly_and_counted_whole(columns: Columns) -> None:
-    ready = queue(columns, np.unique(columns["request"]), 4)
+    ready = queue(columns, np.unique(columns["request"]))
     assert ready is not None
-    whole, few = (ready.windows([ready.topics], most)[0] for most in (10_000, 5))
+    whole, few = (ready.windows([(ready.topics, 4)], most)[0] for most in (10_000, 5))
     kept = np.linspace(0, len(whole) - 1, 5).round().astype(int)
     np.testing.assert_array_equal(few, whole[kept])
 
 
 def test_orders_of_some_requests_hold_their_tokens_alone(columns: Columns) -> None:
     """Several orders in one pass give what each gives alone."""
-    ready = queue(columns, np.unique(columns["request"]), 4)
+    ready = queue(columns, np.unique(columns["request"]))
     assert ready is not None
     half = np.sort(ready.at_random(np.arange(len(ready.request)), 0)[: len(ready.request) // 2])
     orders = [ready.at_random(half, 1), ready.by_topic(half)]
-    together = ready.windows(orders, 10_000)
+    together = ready.windows([(order, 4) for order in orders], 10_000)
     assert sorted(orders[1].tolist()) == half.tolist()
     mine = np.isin(columns["request"], ready.request[half])
     held = np.stack([np.bincount(columns["experts"][mine, row].ravel(), minlength=EXPERTS) for row in range(2)])
     for order, found in zip(orders, together, strict=True):
-        np.testing.assert_array_equal(ready.windows([order], 10_000)[0], found)
+        np.testing.assert_array_equal(ready.windows([(order, 4)], 10_000)[0], found)
         assert (found.sum(axis=0) <= held).all() and found.sum() > 0.6 * held.sum()
 
 
 @pytest.mark.parametrize(("recorded", "most"), [(5, 40), (24, 40), (500, 40)])
 def test_a_quarter_in_topic_order_and_random_orders_fill_up(columns: Columns, recorded: int, most: int) -> None:
-    ready = queue(columns, np.unique(columns["request"]), 2)
+    ready = queue(columns, np.unique(columns["request"]))
     assert ready is not None
-    found = ready.rebatched(recorded, most)
+    found = ready.rebatched(recorded, 2, most)
     assert len(found) == min(most - min(recorded, most // 2), 3 * (most // 4))
-    np.testing.assert_array_equal(found[: most // 4], ready.windows([ready.topics], most // 4)[0])
+    np.testing.assert_array_equal(found[: most // 4], ready.windows([(ready.topics, 2)], most // 4)[0])
