@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from easybalance_sim import kernels
-from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, frozen
+from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, frozen
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import NotApplicable, Problem, eplb
 from easybalance_sim.policies._node_relabel import relabelled
@@ -26,7 +26,7 @@ from easybalance_sim.policies._traffic import Flow, flow_of, tails
 NAME = "traffic_search"
 PRICES = tuple(0.4 * 1.5**step for step in range(14))
 """0.4, 0.6, 0.9, … 78 per copy and token, in units of mean load^8: what layers are searched at."""
-EXCHANGE = tuple(float(price) for price in np.geomspace(0.01, 5, 55))
+EXCHANGE = tuple(float(price) for price in np.geomspace(0.01, 5, 801))
 """Tail imbalance that a layer may take on for one copy per token less: what layers pick at. Beyond, next to no traffic
 is left to be won."""
 FRONT = (0.03, 0.1, 0.3, 1.0)
@@ -81,9 +81,13 @@ class Options:
     crossings: FloatArray
     tails: FloatArray
 
+    def picked(self, price: float) -> tuple[IntArray, IntArray]:
+        """Index of what every layer takes: the least tail + price · crossings."""
+        return (self.tails + price * self.crossings).argmin(axis=0), np.arange(self.start.layers)
+
     def traded(self, price: float) -> Point:
-        """The plan whose layers have the least tail + price · crossings."""
-        at = (self.tails + price * self.crossings).argmin(axis=0), np.arange(self.start.layers)
+        """The plan of what the layers take at a price."""
+        at = self.picked(price)
         return Point(
             plan=replace(self.start, expert_of_slot=self.slots[at]),
             price=price,
@@ -109,9 +113,8 @@ def _within_tail(problem: Problem, found: Options) -> Point:
     base = tails(eplb.place(problem), problem.windows, flow_of(problem), problem.topology).mean()
     limit = 1 + TAIL_SHARE * (base - 1)
     for price in reversed(EXCHANGE):
-        point = found.traded(price)
-        if point.tail <= limit:
-            return point
+        if found.tails[found.picked(price)].mean() <= limit:
+            return found.traded(price)
     raise NotApplicable("fewer copies between nodes cost a longer tail at every price")
 
 
