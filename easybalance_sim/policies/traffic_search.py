@@ -58,7 +58,7 @@ def front(problem: Problem) -> list[Plan]:
         points.append(_within_tail(problem, found))
     points.sort(key=lambda point: point.price)
     kept = [point for at, point in enumerate(points) if at == 0 or point.crossings < points[at - 1].crossings]
-    return [replace(point.plan, policy=f"{NAME}@{point.price:.3g}") for point in kept]
+    return [replace(point.plan, policy=f"{NAME}@{point.price:.4g}") for point in kept]
 
 
 @dataclass(frozen=True, kw_only=True)
