@@ -6,6 +6,7 @@ the array that was used last stay on the device: replay asks for the same tokens
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
+from easybalance_sim.kernels import cuda
+
 AnyArray = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 Launch = Callable[["Lane", int, int], Callable[[], None]]
@@ -25,6 +28,29 @@ TILE_BYTES = 64 << 20
 
 KEPT_BYTES = 1 << 30
 """Tiles that stay on the device."""
+
+
+SHARED_BYTES = 48 << 10
+"""Shared memory that a block has on every device without asking for more."""
+
+_one_at_a_time = threading.RLock()
+
+
+@cache
+def compiled(name: str) -> Any:
+    """The module of a source: compiled when first used, kept on disk by cupy."""
+    return cupy.RawModule(code=cuda.source(name), options=cuda.OPTIONS)
+
+
+@cache
+def kernel(name: str, entry: str) -> Any:
+    """A kernel of a source by its entry."""
+    return compiled(name).get_function(entry)
+
+
+def ints(*values: int) -> list[np.int32]:
+    """Scalars of the type that the kernels take: a device checks none."""
+    return [np.int32(value) for value in values]
 
 
 class Lane:
@@ -85,6 +111,21 @@ def tile(lane: Lane, ids: AnyArray, first: int, last: int) -> Any:
     return _kept.tile(lane, ids, first, last)
 
 
+def tokens_per_tile(experts: AnyArray) -> int:
+    """Tokens of ids [T, L, K] that are copied at once."""
+    _, layers, top_k = experts.shape
+    return max(1, int(TILE_BYTES // (layers * top_k * experts.itemsize)))
+
+
+def cut_into(starts: IntArray, stops: IntArray, most: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Spans cut into pieces of `most`, the last of each shorter: first, last, and which span a piece is of."""
+    pieces = -(-(stops - starts) // most)
+    span = np.repeat(np.arange(len(starts)), pieces)
+    number = np.arange(len(span)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    first = starts[span] + most * number
+    return first, np.minimum(first + most, stops[span]), span
+
+
 def in_tiles(edges: IntArray, most: int, launch: Launch, on_cpu: Callable[[int, int], None]) -> None:
     """Work through units in order, as many at once as hold at most `most` tokens, two tiles at a time.
 
@@ -92,6 +133,11 @@ def in_tiles(edges: IntArray, most: int, launch: Launch, on_cpu: Callable[[int, 
     `last` in the lane's stream and return what to call to fetch the result · on_cpu(first, last): the same without the
     device, for a single unit that the device has no memory for.
     """
+    with _one_at_a_time:
+        _in_tiles(edges, most, launch, on_cpu)
+
+
+def _in_tiles(edges: IntArray, most: int, launch: Launch, on_cpu: Callable[[int, int], None]) -> None:
     todo, running = deque(_cut(edges, most)), deque[Callable[[], None]]()
     lanes = deque(_lanes())
     while todo:

@@ -137,13 +137,12 @@ class StandIn:
 @contextmanager
 def gpu_kernels(stand_in: Any) -> Iterator[ModuleType]:
     """`cupy_gpu` as it is with the stand-in for cupy; afterwards both are as they were."""
-    names = ("cupy", "easybalance_sim.kernels.cupy_tiles", "easybalance_sim.kernels.cupy_gpu")
-    before = {name: sys.modules.pop(name, None) for name in names}
+    ours = "easybalance_sim.kernels.cupy_"
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name == "cupy" or name.startswith(ours)}
     sys.modules["cupy"] = stand_in
     try:
         yield importlib.import_module("easybalance_sim.kernels.cupy_gpu")
     finally:
-        for name, module in before.items():
-            sys.modules.pop(name)
-            if module is not None:
-                sys.modules[name] = module
+        for name in [name for name in sys.modules if name == "cupy" or name.startswith(ours)]:
+            del sys.modules[name]
+        sys.modules.update(before)

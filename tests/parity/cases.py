@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from easybalance_sim.arrays import AnyArray, IntArray, frozen
-from easybalance_sim.kernels import numba_counts, reference_counts, reference_dispatch
+from easybalance_sim.kernels import numba_counts, reference_counts, reference_dispatch, reference_scoring
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, FLAT, HASH, RANDOM, SHIFT, TABLE
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import nearest_slots
@@ -262,6 +262,52 @@ def count_differs(module: Any, given: Counted) -> bool:
     return not np.array_equal(given.run(module), given.run(reference_counts))
 
 
+class Scored(NamedTuple):
+    """Arguments of `score_plans` before `out`."""
+
+    expert_of_slot: AnyArray
+    slot_start: AnyArray
+    tokens: AnyArray
+    pace: AnyArray
+
+    def run(self, module: Any) -> AnyArray:
+        """float64[C, L, W]: what a kernel module finds."""
+        plans, layers, _ = self.expert_of_slot.shape
+        out = np.full((plans, layers, len(self.tokens)), -1.0)
+        module.score_plans(*self, out)
+        return out
+
+
+def scored(seed: int, plans: int, layers: int, experts: int, windows: int, per_rank: list[int]) -> Scored:
+    """Experts dealt at random, each at least once; some windows of some layers are empty."""
+    rng, spare = np.random.default_rng(seed), sum(per_rank) - experts
+    every = np.broadcast_to(np.arange(experts), (plans, layers, experts))
+    more = rng.integers(0, experts, (plans, layers, spare))
+    tokens = rng.poisson(rng.lognormal(1, 1.5, (windows, layers, experts)))
+    tokens[rng.random((windows, layers)) < 0.1] = 0
+    return Scored(
+        expert_of_slot=frozen(rng.permuted(np.concatenate([every, more], axis=2), axis=2), np.int32),
+        slot_start=frozen(np.concatenate([[0], np.cumsum(per_rank)]), np.int32),
+        tokens=frozen(tokens, np.int64),
+        pace=frozen(rng.uniform(0.5, 2.0, len(per_rank)), np.float64),
+    )
+
+
+SCORES = {
+    "even ranks": scored(0, 3, 2, 8, 5, [3] * 4),
+    "ragged ranks": scored(1, 2, 3, 9, 4, [1, 7, 2, 3]),
+    "more windows than a block takes": scored(2, 2, 1, 6, 300, [4, 4]),
+    "one plan, one window": scored(3, 1, 1, 5, 1, [5]),
+    "no window": scored(4, 2, 1, 5, 0, [5]),
+    "more slots than shared memory holds": scored(5, 1, 1, 4100, 1, [2050] * 2),
+}
+
+
+def score_differs(module: Any, given: Scored) -> bool:
+    """Whether scores differ from the specification by more than rounding, or are NaN elsewhere."""
+    return not np.allclose(given.run(module), given.run(reference_scoring), rtol=1e-12, atol=0, equal_nan=True)
+
+
 def differences(module: Any) -> Iterator[tuple[str, str]]:
     """Every case by name, with what a kernel module counts otherwise than the specification, if anything."""
     for name, given in COUNTS.items():
@@ -269,3 +315,5 @@ def differences(module: Any) -> Iterator[tuple[str, str]]:
     for (name, case), (how, rule), per_node in itertools.product(DISPATCH.items(), RULES.items(), (False, True)):
         outputs = dispatch_differs(module, dispatched(case, rule, per_node))
         yield f"dispatch: {name}, {how}, per node {per_node}", ", ".join(outputs)
+    for name, plans in SCORES.items():
+        yield f"score_plans: {name}", "out" if score_differs(module, plans) else ""

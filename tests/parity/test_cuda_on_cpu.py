@@ -1,7 +1,8 @@
 """The CUDA sources, compiled by g++ and run on the CPU, against the specification.
 
-Claimed: every integer is equal, bit for bit, in any order of blocks and threads, with the very host code that drives a
-GPU (tiles, streams, smaller tiles without memory). Not claimed: that a GPU runs them; `pytest -m gpu` does.
+Claimed: every integer is equal, bit for bit, and scores up to rounding, in any order of blocks and threads, with the
+very host code that drives a GPU (tiles, streams, smaller tiles without memory). Not claimed: that a GPU runs them;
+`pytest -m gpu` does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ from tests.parity.cases import (
     COUNTS,
     DISPATCH,
     RULES,
+    SCORES,
     Case,
     count_differs,
     counted,
@@ -35,6 +36,7 @@ from tests.parity.cases import (
     dispatch_cases,
     dispatch_differs,
     dispatched,
+    score_differs,
 )
 from tests.replay_cases import ALL_RULES, random_batch, random_plan, replayed, same
 
@@ -71,8 +73,8 @@ def test_every_case_in_any_order(
     stand_in.seed = seed
     found = dict(differences(kernels))
     assert [name for name, what in found.items() if what] == []
-    assert len(found) == len(COUNTS) + 2 * len(DISPATCH) * len(RULES)
-    assert {name.rpartition("_")[0] for name in stand_in.launches} == set(cuda.NAMES)
+    assert len(found) == len(COUNTS) + 2 * len(DISPATCH) * len(RULES) + len(SCORES)
+    assert set(stand_in.launches) == {entry for entries in cuda.ENTRIES.values() for entry in entries}
     with capsys.disabled():
         print(
             f"\n[parity] CUDA sources on the CPU, order {seed}: {len(found)} cases, {len(stand_in.launches)} launches"
@@ -100,21 +102,21 @@ def test_counts_of_any_ids(
     assert not count_differs(kernels, counted(seed, shape, experts, windows, dtype=dtype, in_order=in_order))
 
 
-def few_tokens_a_tile(module: ModuleType, monkeypatch: pytest.MonkeyPatch, ids: Any) -> None:
+def few_tokens_a_tile(monkeypatch: pytest.MonkeyPatch, ids: AnyArray) -> None:
     """Tiles of seven tokens."""
-    monkeypatch.setattr(module, "TILE_BYTES", 7 * ids[0].nbytes)
+    monkeypatch.setattr(sys.modules["easybalance_sim.kernels.cupy_tiles"], "TILE_BYTES", 7 * ids[0].nbytes)
 
 
 @pytest.mark.parametrize("rule", [EVEN, BLOCKS, HASH])
 def test_many_tiles_are_dispatched_as_one(rule: int, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     case = dispatched(DISPATCH["two nodes"], rule, True)
-    few_tokens_a_tile(kernels, monkeypatch, case.experts)
+    few_tokens_a_tile(monkeypatch, case.experts)
     assert dispatch_differs(kernels, case) == []
 
 
 def test_many_tiles_are_counted_as_one(stand_in: StandIn, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     case = COUNTS["windows in any order"]
-    few_tokens_a_tile(kernels, monkeypatch, case.experts)
+    few_tokens_a_tile(monkeypatch, case.experts)
     assert not count_differs(kernels, case)
     assert len(stand_in.launches) > 5
 
@@ -127,6 +129,7 @@ def test_without_memory_tiles_get_smaller_and_at_last_the_cpu_counts(
     for rule in (EVEN, BLOCKS):
         assert dispatch_differs(kernels, dispatched(DISPATCH["two nodes"], rule, False)) == []
     assert not count_differs(kernels, COUNTS["windows in any order"])
+    assert not score_differs(kernels, SCORES["ragged ranks"])
     assert (len(stand_in.launches) > 0) == (memory_bytes > 0)
 
 
@@ -175,8 +178,14 @@ PLANTED = {
         ("order[at / top_k]", "order[(at + 1) / top_k]"),
         ("lower == 0", "lower == 1"),
     ],
+    "score_plans": [
+        ("share[p];", "share[p + 1];"),
+        ("replicas[expert[i]], 1", "replicas[expert[i]], 2"),
+        ("slot_start[r + 1]; ++p", "slot_start[r + 1] - 1; ++p"),
+        ("(layer) * windows + w]", "(layer) * windows]"),
+    ],
     "dispatch": [
-        ("starts[expert] + pick", "starts[expert] + pick + 1"),
+        ("starts[expert] + which", "starts[expert] + which + 1"),
         ("experts[ids + k]", "experts[ids + k + 1]"),
         ("[(link + 1) * ranks + rank]", "[link * ranks + rank]"),
         ("entry[source * nodes + there]", "entry[source * nodes + home]"),

@@ -55,19 +55,19 @@ def nvrtc() -> Nvrtc:
 
 def test_every_source_compiles_for_every_architecture(nvrtc: Nvrtc, capsys: pytest.CaptureFixture[str]) -> None:
     compiled = 0
-    for name in cuda.NAMES:
+    for name, entries in cuda.ENTRIES.items():
         for architecture in ARCHITECTURES:
             code = nvrtc.cubin(cuda.source(name), architecture)
             assert code[:4] == b"\x7fELF"
-            assert all(f"{name}_{dtype}".encode() in code for dtype in ("uint8", "uint16"))
+            assert all(entry.encode() in code for entry in entries)
             compiled += 1
-    assert compiled == len(cuda.NAMES) * len(ARCHITECTURES)
+    assert compiled == len(cuda.ENTRIES) * len(ARCHITECTURES)
     with capsys.disabled():
-        print(f"\n[parity] NVRTC: {len(cuda.NAMES)} sources for {', '.join(ARCHITECTURES)}: {compiled} compiled")
+        print(f"\n[parity] NVRTC: {len(cuda.ENTRIES)} sources for {', '.join(ARCHITECTURES)}: {compiled} compiled")
 
 
 def test_every_file_is_named() -> None:
-    assert sorted(path.stem for path in Path(cuda.__file__).parent.glob("*.cu")) == list(cuda.NAMES)
+    assert sorted(path.stem for path in Path(cuda.__file__).parent.glob("*.cu")) == list(cuda.ENTRIES)
 
 
 def test_a_fault_in_a_source_is_told(nvrtc: Nvrtc) -> None:
@@ -76,5 +76,7 @@ def test_a_fault_in_a_source_is_told(nvrtc: Nvrtc) -> None:
 
 
 def test_an_unknown_kernel_is_refused() -> None:
-    with pytest.raises(ValueError, match="no CUDA kernel 'nope'; there are count_windows, dispatch, turns"):
+    with pytest.raises(
+        ValueError, match="no CUDA kernel 'nope'; there are count_windows, dispatch, score_plans, turns"
+    ):
         cuda.source("nope")

@@ -35,6 +35,12 @@ __device__ long long number(int rule, int expert, int k, int layer, long long st
   }
 }
 
+// The replica, in slot order, that an assignment goes to: 0..replicas-1.
+__device__ int pick(long long number, int replicas) {
+  const int rest = number % replicas;
+  return rest < 0 ? rest + replicas : rest;
+}
+
 // What one block counts. tokens: [P] · arrived: [R] · flow: [4, R] sent and received over RDMA, then over NVLink ·
 // pairs: [R, R] · across: [N, N]
 struct Counts {
@@ -102,12 +108,9 @@ __device__ void dispatch(const Id* experts, const long long* step_start, const l
       int slot = rule == TABLE || rule == RANDOM ? fixed[expert] : -1;
       if (slot < 0) {
         const int turn = rule == EVEN || rule == BLOCKS ? earlier[ids + k] : 0;
-        long long pick = 0;
-        if (replicas > 1) {
-          pick = number(rule, expert, k, layer, step[w], src, row[t], top_k, seed, turn) % replicas;
-          if (pick < 0) pick += replicas;
-        }
-        slot = of_expert[starts[expert] + pick];
+        const int which =
+            replicas == 1 ? 0 : pick(number(rule, expert, k, layer, step[w], src, row[t], top_k, seed, turn), replicas);
+        slot = of_expert[starts[expert] + which];
       }
       const int rank = rank_of_slot[slot];
       bool fresh = true, reached = true;
@@ -142,23 +145,23 @@ __device__ void dispatch(const Id* experts, const long long* step_start, const l
 }
 
 extern "C" __global__ void dispatch_uint8(
-    const unsigned char* experts, const long long* step_start, const long long* step, const short* source, const int* row,
-    const int* replica_start, const int* replica_slot, const int* table, const int* rank_of_slot, const int* node,
-    const int* entry, const int* earlier, int rule, Word seed, int per_node, int together, int layers, int top_k,
-    int n_experts, int slots, int ranks, int nodes, int* slot_tokens, int* distinct, int* rdma, int* nvlink,
-    Word* rank_pairs, Word* node_pairs) {
-  dispatch(experts, step_start, step, source, row, replica_start, replica_slot, table, rank_of_slot, node, entry, earlier,
-           rule, seed, per_node, together, layers, top_k, n_experts, slots, ranks, nodes, slot_tokens, distinct, rdma,
-           nvlink, rank_pairs, node_pairs);
+    const unsigned char* experts, const long long* step_start, const long long* step,
+    const short* source, const int* row, const int* replica_start, const int* replica_slot, const int* table,
+    const int* rank_of_slot, const int* node, const int* entry, const int* earlier, int rule, Word seed, int per_node,
+    int together, int layers, int top_k, int n_experts, int slots, int ranks, int nodes, int* slot_tokens,
+    int* distinct, int* rdma, int* nvlink, Word* rank_pairs, Word* node_pairs) {
+  dispatch(experts, step_start, step, source, row, replica_start, replica_slot, table, rank_of_slot, node, entry,
+           earlier, rule, seed, per_node, together, layers, top_k, n_experts, slots, ranks, nodes, slot_tokens,
+           distinct, rdma, nvlink, rank_pairs, node_pairs);
 }
 
 extern "C" __global__ void dispatch_uint16(
-    const unsigned short* experts, const long long* step_start, const long long* step, const short* source, const int* row,
-    const int* replica_start, const int* replica_slot, const int* table, const int* rank_of_slot, const int* node,
-    const int* entry, const int* earlier, int rule, Word seed, int per_node, int together, int layers, int top_k,
-    int n_experts, int slots, int ranks, int nodes, int* slot_tokens, int* distinct, int* rdma, int* nvlink,
-    Word* rank_pairs, Word* node_pairs) {
-  dispatch(experts, step_start, step, source, row, replica_start, replica_slot, table, rank_of_slot, node, entry, earlier,
-           rule, seed, per_node, together, layers, top_k, n_experts, slots, ranks, nodes, slot_tokens, distinct, rdma,
-           nvlink, rank_pairs, node_pairs);
+    const unsigned short* experts, const long long* step_start, const long long* step,
+    const short* source, const int* row, const int* replica_start, const int* replica_slot, const int* table,
+    const int* rank_of_slot, const int* node, const int* entry, const int* earlier, int rule, Word seed, int per_node,
+    int together, int layers, int top_k, int n_experts, int slots, int ranks, int nodes, int* slot_tokens,
+    int* distinct, int* rdma, int* nvlink, Word* rank_pairs, Word* node_pairs) {
+  dispatch(experts, step_start, step, source, row, replica_start, replica_slot, table, rank_of_slot, node, entry,
+           earlier, rule, seed, per_node, together, layers, top_k, n_experts, slots, ranks, nodes, slot_tokens,
+           distinct, rdma, nvlink, rank_pairs, node_pairs);
 }
