@@ -28,7 +28,7 @@ def assemble(
     baseline, plan, made_for_it = (outcome.section(session.shape) for outcome in (before, after, floor))
     cost = session.bench.cost(after.plan)
     return {
-        "trace": _trace(session),
+        "trace": trace_section(session),
         "split": {**split, "held_out_tokens": after.tokens if split["held_out_windows"] else 0},
         "cluster": {
             "ranks": session.topology.ranks,
@@ -84,7 +84,8 @@ def migration_between(session: Session, old: Plan, new: Plan) -> Mapping[str, in
     ).to_dict()
 
 
-def _trace(session: Session) -> dict[str, Any]:
+def trace_section(session: Session) -> dict[str, Any]:
+    """The `trace` section of a report."""
     meta, trace = session.meta, session.trace
     return {
         "kind": meta.kind,

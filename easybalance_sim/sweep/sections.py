@@ -10,12 +10,11 @@ import numpy as np
 
 from easybalance_sim.candidates import TIE_FRAC
 from easybalance_sim.cost.memory import KvRoom
+from easybalance_sim.evidence import trace_section
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Session
 from easybalance_sim.sweep.curve import Curve, LayerBudget, Point, layer_budget, windows_in_words
 from easybalance_sim.sweep.knee import RULE, Gain, gain, knee
-from easybalance_sim.trace.dataset import TokenTrace
 
 FIGURES = (
     "rank_imbalance", "rank_imbalance_by_layer", "layer_us", "step_us", "cross_node_bytes_per_token",
@@ -34,7 +33,7 @@ def head_section(curve: Curve, request: PlanRequest, room: KvRoom, by_seconds: b
     session = curve.session
     shape, cost = session.shape, session.bench.cost(curve.points[0].best.plan)
     return {
-        "trace": _trace(session),
+        "trace": trace_section(session),
         "split": {"by": request.split, "held_out": request.held_out, "seed": request.settings.seed},
         "model": {
             "name": shape.name,
@@ -54,21 +53,6 @@ def head_section(curve: Curve, request: PlanRequest, room: KvRoom, by_seconds: b
         },
         "gain_by": "seconds" if by_seconds else "imbalance",
         "knee_rule": RULE,
-    }
-
-
-def _trace(session: Session) -> dict[str, Any]:
-    meta, trace = session.meta, session.trace
-    return {
-        "kind": meta.kind,
-        "model": meta.model,
-        "files": [str(path) for path in trace.paths],
-        "fingerprint": session.trace_fingerprint,
-        "tokens": trace.scan().tokens if isinstance(trace, TokenTrace) else int(trace.batch_tokens.sum()),
-        "steps": trace.scan().steps if isinstance(trace, TokenTrace) else len(trace.tokens),
-        "layers": len(meta.layers),
-        "experts": meta.experts,
-        "top_k": meta.top_k,
     }
 
 
