@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -63,13 +64,13 @@ def device_in_use() -> str:
 def gpu_fault() -> str:
     """Why kernels cannot run on a GPU, `NO_CUPY` without cupy; empty when they can. Looked up once."""
     try:
-        module = _module("cuda")
+        with warnings.catch_warnings(action="ignore"):
+            return str(_module("cuda").fault())
     except ModuleNotFoundError as error:
         return NO_CUPY if error.name == "cupy" else str(error)
     # An installed cupy whose libraries are missing raises what its loader raises.
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
-    return str(module.fault())
 
 
 def _module(backend: str) -> ModuleType:

@@ -59,7 +59,9 @@ static void* arguments;
 static const void* scheduler_stack;
 static size_t scheduler_stack_bytes;
 static void leave(void** fake, const void* stack, size_t bytes) { __sanitizer_start_switch_fiber(fake, stack, bytes); }
-static void arrive(void* fake, const void** stack, size_t* bytes) { __sanitizer_finish_switch_fiber(fake, stack, bytes); }
+static void arrive(void* fake, const void** stack, size_t* bytes) {
+  __sanitizer_finish_switch_fiber(fake, stack, bytes);
+}
 #else
 static const void* scheduler_stack;
 static size_t scheduler_stack_bytes;
@@ -152,7 +154,7 @@ static void run_block(unsigned shared_bytes) {
 template <class Kernel>
 void launch(unsigned grid, unsigned block, unsigned shared_bytes, unsigned seed, Kernel kernel) {
   if (shared_bytes > kSharedBytes || block > 1024) {
-    std::fprintf(stderr, "cuda_on_cpu: %u bytes of shared memory, %u threads: no device takes that\n", shared_bytes, block);
+    std::fprintf(stderr, "cuda_on_cpu: no device takes %u shared bytes and %u threads\n", shared_bytes, block);
     std::abort();
   }
   random_order.seed(seed);

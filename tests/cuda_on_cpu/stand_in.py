@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,23 @@ class DeviceArray:
         raise TypeError("a device array is not a numpy array")
 
 
+class Event:
+    """A moment in a stream."""
+
+    def __init__(self) -> None:
+        self.time_s = float("nan")
+
+    def record(self, stream: Stream) -> None:
+        self._stream = stream
+        self._stream.waiting.append(self._pass)
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()
+
+    def _pass(self) -> None:
+        self.time_s = time.perf_counter()
+
+
 class StandIn:
     """The module's names.
 
@@ -98,6 +116,9 @@ class StandIn:
             alloc_pinned_memory=bytearray,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=runtime,
+            Event=Event,
+            get_current_stream=lambda: Stream.current[-1],
+            get_elapsed_time=lambda begin, end: 1e3 * (end.time_s - begin.time_s),
         )
 
     def empty(self, shape: Any, dtype: Any) -> DeviceArray:
@@ -115,6 +136,9 @@ class StandIn:
         array = self.empty(values.shape, values.dtype)
         array.set(values.copy(), Stream.current[-1])
         return array
+
+    def copyto(self, target: DeviceArray, source: DeviceArray) -> None:
+        Stream.current[-1].waiting.append(lambda: np.copyto(target.memory, source.memory))
 
     def get_default_memory_pool(self) -> SimpleNamespace:
         return SimpleNamespace(free_all_blocks=lambda: None)

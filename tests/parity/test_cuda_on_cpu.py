@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from easybalance_sim.arrays import AnyArray, frozen
-from easybalance_sim.kernels import cuda
+from easybalance_sim.kernels import cuda, load
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, HASH
+from tests.bench import gpu_check
 from tests.cuda_on_cpu import compiled
 from tests.cuda_on_cpu.stand_in import DeviceArray, StandIn, Stream, gpu_kernels
 from tests.parity.cases import (
@@ -163,6 +164,18 @@ def test_a_whole_replay_is_the_same_on_either_device(
     monkeypatch.setattr("easybalance_sim.kernels.load", lambda _="auto": kernels)
     assert same(replayed(batch, plan, rule=rule, ranks_per_node=2, mode="normal"), on_cpu)
     assert stand_in.launches != []
+
+
+def test_the_device_bench_runs(stand_in: StandIn, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures mean nothing here."""
+    monkeypatch.setattr(gpu_check, "REPEATS", 1)
+    size = gpu_check.Size(
+        tokens=40, step_tokens=16, layers=2, experts=8, top_k=2, ranks=4, slots=3, plans=2, copied_bytes=4096
+    )
+    lines = list(gpu_check.table(kernels, load("numba"), stand_in, size))
+    assert lines[0].startswith("a CPU, ")
+    assert [line.count("|") for line in lines[1:]] == [8] * 10
+    assert "nan" not in "".join(lines)
 
 
 PLANTED = {

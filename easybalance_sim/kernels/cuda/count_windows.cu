@@ -1,7 +1,7 @@
 // Assignments per window, layer and expert; specification: reference_counts.count_windows.
 //
-// A block counts a piece (tokens of one window) in a part (a few layers, a cache line of ids per token) in shared memory,
-// then adds what is not zero to the result. Parts run fastest: blocks that run together read the same tokens.
+// A block counts a piece (tokens of one window) in a part (a few layers, a cache line of ids per token) in shared
+// memory, then adds what is not zero to the result. Parts run fastest: blocks that run together read the same tokens.
 
 // experts: ids [T, L, K] · first, last: [pieces] tokens of a piece · window: [pieces] · out: [W, L, E], added to
 // shared memory: int[part, E], part = layers of a part

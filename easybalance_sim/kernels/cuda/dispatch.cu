@@ -1,8 +1,8 @@
 // Sends every assignment to a slot and counts what arrives where; specification: reference_dispatch.dispatch.
 //
-// A block takes one (step, layer), a thread one token at a time. Which turn an assignment has comes from turns.cu, so the
-// order in which threads run changes nothing: all counts are integer sums. Pairs of ranks and nodes are counted in shared
-// memory where a step has assignments enough to pay for adding them up, else in the result itself.
+// A block takes one (step, layer), a thread one token at a time. Which turn an assignment has comes from turns.cu, so
+// the order in which threads run changes nothing: all counts are integer sums. Pairs of ranks and nodes are counted in
+// shared memory where a step has assignments enough to pay for adding them up, else in the result itself.
 
 enum Rule { EVEN, TABLE, HASH, FLAT, BLOCKS, RANDOM, SHIFT };
 
@@ -57,7 +57,7 @@ __device__ void count_message(const Counts& out, int source, int rank, const int
   atomicAdd(&out.flow[(link + 1) * ranks + rank], 1);
 }
 
-// One copy per distinct node, passed on to each distinct rank. fresh, reached: the token's first on this rank, this node
+// One copy per distinct node, passed on to each distinct rank. fresh, reached: first of the token on this rank, node
 __device__ void count_copy(const Counts& out, int source, int rank, const int* node, const int* entry, int ranks,
                            int nodes, bool fresh, bool reached) {
   const int home = node[source], there = node[rank], via = entry[source * nodes + there];
@@ -77,8 +77,8 @@ __device__ void count_copy(const Counts& out, int source, int rank, const int* n
   }
 }
 
-// Arrays and flags as in the specification; besides: earlier: [T, L, K] from turns.cu (EVEN, BLOCKS) · together: whether
-// pairs and across are counted in shared memory · shared memory: Word[R, R], Word[N, N] if together, int[P + 5 R]
+// Arrays and flags as in the specification; besides: earlier: [T, L, K] from turns.cu (EVEN, BLOCKS) · together:
+// whether pairs and across are counted in shared memory · shared memory: Word[R R + N N] if together, int[P + 5 R]
 template <class Id>
 __device__ void dispatch(const Id* experts, const long long* step_start, const long long* step, const short* source,
                          const int* row, const int* replica_start, const int* replica_slot, const int* table,

@@ -1,10 +1,10 @@
 // Rank imbalance of many plans on many windows; specification: reference_scoring.score_plans.
 //
-// A block takes one layer of one plan, a thread one window at a time. Plans run fastest: blocks that run together read the
-// tokens of the same layer, which stay in the cache.
+// A block takes one layer of one plan, a thread one window at a time. Plans run fastest: blocks that run together read
+// the tokens of the same layer, which stay in the cache.
 
-// expert_of_slot: [C, L, P] · slot_start: [R + 1] · tokens: [L, E, W] · total: [L, W] · pace: [R] · scores: [C, L, W] out
-// shared memory: double[P] share of its expert's tokens that a slot gets, int[E] replicas
+// expert_of_slot: [C, L, P] · slot_start: [R + 1] · tokens: [L, E, W] · total: [L, W] · pace: [R] · scores: out
+// [C, L, W] · shared memory: double[P] share of its expert's tokens that a slot gets, int[E] replicas
 extern "C" __global__ void score_plans(const int* expert_of_slot, const int* slot_start, const double* tokens,
                                        const double* total, const double* pace, double* scores, int plans, int layers,
                                        int slots, int ranks, int n_experts, int windows) {

@@ -1,8 +1,8 @@
 // How often an assignment's expert was chosen before it, in its series: what the rules EVEN and BLOCKS count.
 //
-// A series is a run of assignments in order: those of one step (EVEN), or 1024 of one source rank in it (BLOCKS). A warp
-// takes one series in one layer, 32 assignments at a time. Of those with the same expert each lane counts the ones on
-// lower lanes, which gives the exact number that going through them one by one would give.
+// A series is a run of assignments in order: those of one step (EVEN), or 1024 of one source rank in it (BLOCKS). A
+// warp takes one series in one layer, 32 assignments at a time. Of those with the same expert each lane counts the ones
+// on lower lanes, which gives the exact number that going through them one by one would give.
 
 // experts: ids [T, L, K] · order: [T] tokens in the order of the series · first, last: [series] place · K + k where a
 // series begins and ends · earlier: [T, L, K] out · shared memory: int[warps, E]
