@@ -39,14 +39,14 @@ def numpy_greedy(weight: FloatArray, ranks: int, slots: int) -> Int32Array:
 
 
 def best_ms(works: Sequence[Callable[[], object]], repeats: Sequence[int], rounds: int) -> list[float]:
-    """Fastest of some runs of each, in turn over rounds, so that other work on the machine slows all of them."""
+    """CPU milliseconds, fastest of some runs of each, in turn over rounds: other programs disturb these least."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
         for work, count, mine in zip(works, repeats, times, strict=True):
             for _ in range(count):
-                begin = time.perf_counter()
+                begin = time.process_time()
                 work()
-                mine.append(time.perf_counter() - begin)
+                mine.append(time.process_time() - begin)
     return [1e3 * min(mine) for mine in times]
 
 
@@ -70,7 +70,7 @@ def test_greedy_beside_its_peers(capsys: pytest.CaptureFixture[str]) -> None:
         others = {"plain numpy": lambda: numpy_greedy(weight, RANKS, SLOTS), **peers(weight, RANKS, RANKS * SLOTS)}
         ours, *theirs = best_ms([lambda: greedy(weight, slots), *others.values()], [20] + [1] * len(others), 7)
         print(
-            f"\ngreedy {LAYERS}×{EXPERTS} → {RANKS * SLOTS} slots on {RANKS} ranks, one core: {ours:.2f} ms, "
+            f"\ngreedy {LAYERS}×{EXPERTS} → {RANKS * SLOTS} slots on {RANKS} ranks, one core: {ours:.2f} CPU ms, "
             f"busiest rank {busiest(placed, weight):.4f}"
         )
         for (name, work), other in zip(others.items(), theirs, strict=True):
