@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +23,7 @@ from easybalance_sim.arrays import AnyArray, frozen
 from easybalance_sim.kernels import cuda, load
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, HASH
 from tests.bench import gpu_check
+from tests.conftest import PARITY
 from tests.cuda_on_cpu import compiled
 from tests.cuda_on_cpu.stand_in import DeviceArray, StandIn, Stream, gpu_kernels
 from tests.parity.cases import (
@@ -69,17 +70,14 @@ def kernels(stand_in: StandIn) -> Iterator[ModuleType]:
 
 @pytest.mark.parametrize("seed", ORDERS)
 def test_every_case_in_any_order(
-    seed: int, stand_in: StandIn, kernels: ModuleType, capsys: pytest.CaptureFixture[str]
+    seed: int, stand_in: StandIn, kernels: ModuleType, record_property: Callable[[str, object], None]
 ) -> None:
     stand_in.seed = seed
     found = dict(differences(kernels))
     assert [name for name, what in found.items() if what] == []
     assert len(found) == len(COUNTS) + 2 * len(DISPATCH) * len(RULES) + len(SCORES)
     assert set(stand_in.launches) == {entry for entries in cuda.ENTRIES.values() for entry in entries}
-    with capsys.disabled():
-        print(
-            f"\n[parity] CUDA sources on the CPU, order {seed}: {len(found)} cases, {len(stand_in.launches)} launches"
-        )
+    record_property(PARITY, f"2 CUDA by g++, order {seed}: {len(found)} cases, {len(stand_in.launches)} launches")
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -188,7 +186,8 @@ PLANTED = {
     "turns": [
         ("seen[expert] + lower", "seen[expert] + lower + 1"),
         ("(1u << lane) - 1", "(2u << lane) - 1"),
-        ("order[at / top_k]", "order[(at + 1) / top_k]"),
+        ("order[token]", "order[token + 1]"),
+        ("k += 32 % top_k", "k += 31 % top_k"),
         ("lower == 0", "lower == 1"),
     ],
     "score_plans": [
@@ -232,11 +231,10 @@ def sanitized(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
-def test_no_kernel_leaves_its_arrays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_kernel_leaves_its_arrays(folder: Path, record_property: Callable[[str, object], None]) -> None:
     done = sanitized(folder, "3")
     assert done.returncode == 0, done.stdout + done.stderr
-    with capsys.disabled():
-        print(f"\n[parity] CUDA sources on the CPU, AddressSanitizer and UBSan: {done.stdout.strip()}")
+    record_property(PARITY, f"2 CUDA by g++, AddressSanitizer and UBSan: {done.stdout.strip()}")
 
 
 def test_a_kernel_that_leaves_its_arrays_is_found(folder: Path) -> None:

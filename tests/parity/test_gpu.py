@@ -5,6 +5,7 @@ Claimed: what `test_cuda_on_cpu` claims, here of the device itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from easybalance_sim import kernels
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, HASH
+from tests.conftest import PARITY
 from tests.parity.cases import DISPATCH, RULES, Case, differences, dispatch_cases, dispatch_differs, dispatched
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")]
@@ -25,12 +27,11 @@ def gpu() -> ModuleType:
     return kernels.load("cuda")
 
 
-def test_every_case(gpu: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_case(gpu: ModuleType, record_property: Callable[[str, object], None]) -> None:
     found = dict(differences(gpu))
     assert [name for name, what in found.items() if what] == []
     assert len(found) > 0
-    with capsys.disabled():
-        print(f"\n[parity] {gpu.device_name()}: {len(found)} cases")
+    record_property(PARITY, f"4 {gpu.device_name()}: {len(found)} cases")
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from easybalance_sim.kernels import cuda
+from tests.conftest import PARITY
 
 ARCHITECTURES = {"sm_80": "A100", "sm_90": "H100, H200", "sm_100": "B200"}
 
@@ -53,7 +55,9 @@ def nvrtc() -> Nvrtc:
     return Nvrtc()
 
 
-def test_every_source_compiles_for_every_architecture(nvrtc: Nvrtc, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_source_compiles_for_every_architecture(
+    nvrtc: Nvrtc, record_property: Callable[[str, object], None]
+) -> None:
     compiled = 0
     for name, entries in cuda.ENTRIES.items():
         for architecture in ARCHITECTURES:
@@ -62,8 +66,7 @@ def test_every_source_compiles_for_every_architecture(nvrtc: Nvrtc, capsys: pyte
             assert all(entry.encode() in code for entry in entries)
             compiled += 1
     assert compiled == len(cuda.ENTRIES) * len(ARCHITECTURES)
-    with capsys.disabled():
-        print(f"\n[parity] NVRTC: {len(cuda.ENTRIES)} sources for {', '.join(ARCHITECTURES)}: {compiled} compiled")
+    record_property(PARITY, f"3 NVRTC: {compiled} compiled, {len(cuda.ENTRIES)} sources for {', '.join(ARCHITECTURES)}")
 
 
 def test_every_file_is_named() -> None:

@@ -37,6 +37,8 @@ __device__ long long number(int rule, int expert, int k, int layer, long long st
 
 // The replica, in slot order, that an assignment goes to: 0..replicas-1.
 __device__ int pick(long long number, int replicas) {
+  // Nearly always small, and 64-bit division is slow.
+  if (number >> 32 == 0) return static_cast<unsigned>(number) % static_cast<unsigned>(replicas);
   const int rest = number % replicas;
   return rest < 0 ? rest + replicas : rest;
 }

@@ -19,10 +19,13 @@ __device__ void turns(const Id* experts, const int* order, const long long* firs
   for (int i = lane; i < n_experts; i += 32) seen[i] = 0;
   __syncwarp();
 
+  // A lane's place moves on by 32 assignments without dividing again.
+  const long long begin = first[one] + lane;
+  long long token = begin / top_k;
+  int k = begin % top_k;
   for (long long from = first[one]; from < last[one]; from += 32) {
-    const long long at = from + lane;
-    const bool inside = at < last[one];
-    const long long id = inside ? (static_cast<long long>(order[at / top_k]) * layers + layer) * top_k + at % top_k : 0;
+    const bool inside = from + lane < last[one];
+    const long long id = inside ? (static_cast<long long>(order[token]) * layers + layer) * top_k + k : 0;
     const int expert = inside ? experts[id] : -1;
     const unsigned same = __match_any_sync(0xffffffffu, expert);
     const int lower = __popc(same & ((1u << lane) - 1));
@@ -30,6 +33,12 @@ __device__ void turns(const Id* experts, const int* order, const long long* firs
     __syncwarp();
     if (inside && lower == 0) seen[expert] += __popc(same);
     __syncwarp();
+    token += 32 / top_k;
+    k += 32 % top_k;
+    if (k >= top_k) {
+      k -= top_k;
+      ++token;
+    }
   }
 }
 
