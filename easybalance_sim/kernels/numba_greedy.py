@@ -4,8 +4,9 @@ Only as many of the hottest experts as there are spare slots can get a replica: 
 others keep their order. Equally fast ranks stand at the leaves of a tournament tree whose root is the least busy one
 that may take the expert. Layers in which that finds no rank, and ranks of different speeds, take the careful way, which
 is compiled when the first one comes. The loops are compiled without numba's runtime and work in arrays that they are
-given. Numbers that start as constants are written np.int64(…): numba would compile what they are passed to twice, for
-the constant and for the variable.
+given. To compile in a second, functions with one caller are inlined before, else they would be compiled alone too, and
+numbers that start as constants are written np.int64(…), else what they are passed to would be compiled for the constant
+and for the variable.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _place_quickly(weight, order, slots, first, leaves, ints, floats, out, done)
         done[layer] = placed == out.shape[1]
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _plant(slots, key, tree, leaves):  # type: ignore[no-untyped-def]
     """key[r]: load of a rank that can take the expert, else infinite · tree[a]: the first rank of lowest key among the
     leaves under node a. All ranks are empty."""
@@ -131,7 +132,7 @@ def _plant(slots, key, tree, leaves):  # type: ignore[no-untyped-def]
         tree[at] = right if key[right] < key[left] else left
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _deal(expert, replicas, more, first, taken, load, key, tree, leaves, holders, out):  # type: ignore[no-untyped-def]
     """All replicas of an expert; whether each found a rank."""
     for replica in range(replicas):
@@ -177,7 +178,7 @@ def _hotter(a, b, unit, count):  # type: ignore[no-untyped-def]
     return a < b
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _sink(heap, size, unit, count):  # type: ignore[no-untyped-def]
     """The top of the heap finds its place."""
     moving, at, child = heap[0], 0, 1
@@ -223,7 +224,7 @@ def _replicate(weight, order, spare, cap, heap, count, unit):  # type: ignore[no
         _sink(heap, size, unit, count)
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _reorder(order, unit, count, changed, ranked):  # type: ignore[no-untyped-def]
     """ranked[E] by heat: replicated experts arranged anew, merged with the others, which are still in order."""
     size, next_changed, taken = np.int64(0), 0, 0
@@ -264,7 +265,7 @@ def _place_carefully(weight, order, layers, slots, pace, first, ints, floats, ou
         _fill(weight[layer], count, unit, out[layer], first, used, slots)
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _put(expert, weight, count, unit, out, first, used, slots, pace, holds, load):  # type: ignore[no-untyped-def]
     """All replicas of an expert."""
     for replica in range(count[expert]):
@@ -281,7 +282,7 @@ def _put(expert, weight, count, unit, out, first, used, slots, pace, holds, load
         holds[rank] = expert
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _least_busy(load, pace, more, used, slots, holds, expert):  # type: ignore[no-untyped-def]
     best = np.int64(-1)
     for rank in range(len(slots)):
@@ -299,7 +300,7 @@ def _sooner(a, b, load, pace, more):  # type: ignore[no-untyped-def]
     return (load[a] + more) / pace[a] < (load[b] + more) / pace[b]
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _swap_in(expert, unit, out, first, used, slots, pace, holds, load):  # type: ignore[no-untyped-def]
     best, to, full, from_slot = np.inf, -1, -1, -1
     for a in range(len(slots)):
@@ -329,7 +330,7 @@ def _contains(out, first, used, expert):  # type: ignore[no-untyped-def]
     return False
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _drop_rest(expert, placed, weight, count, unit, holds, load):  # type: ignore[no-untyped-def]
     per_replica = weight[expert] / placed
     for rank in range(len(holds)):
@@ -339,7 +340,7 @@ def _drop_rest(expert, placed, weight, count, unit, holds, load):  # type: ignor
     unit[expert] = per_replica
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _fill(weight, count, unit, out, first, used, slots):  # type: ignore[no-untyped-def]
     for rank in range(len(slots)):
         while used[rank] < slots[rank]:

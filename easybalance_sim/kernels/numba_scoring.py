@@ -20,7 +20,7 @@ LINE, PER_LINE = 64, 8
 """Bytes and numbers of a cache line, and of the widest registers: rows that begin at one are read 1.4 times faster."""
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _lay_out(tokens, layer, first, rows, total):  # type: ignore[no-untyped-def]
     """rows[E, BLOCK] tokens of the windows from `first`, total[BLOCK] their sums over experts; zeros past the last."""
     rows[:] = 0
@@ -34,7 +34,7 @@ def _lay_out(tokens, layer, first, rows, total):  # type: ignore[no-untyped-def]
                 total[w] += n
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _share_out(slots, copies, share):  # type: ignore[no-untyped-def]
     """share[P] of its expert's tokens that each slot gets; copies: [E] room to work in."""
     for p in range(len(slots)):
@@ -45,7 +45,7 @@ def _share_out(slots, copies, share):  # type: ignore[no-untyped-def]
         share[p] = 1.0 / copies[slots[p]]
 
 
-@bare_njit(error_model="numpy")
+@bare_njit(error_model="numpy", inline="always")
 def _busiest(slots, share, slot_start, pace, rows, load, worst):  # type: ignore[no-untyped-def]
     """worst[BLOCK] largest load · pace of a rank; three slots at a time, so that loads are fetched less often."""
     worst[:] = 0
