@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from easybalance_sim import kernels
 from easybalance_sim.kernels import cuda
 from tests.cuda_on_cpu import compiled
 
@@ -146,8 +147,8 @@ class StandIn:
     def RawModule(self, *, code: str, options: tuple[str, ...]) -> SimpleNamespace:  # noqa: N802 — cupy's name
         if options != cuda.OPTIONS:
             raise ValueError(f"compiled with {options}")
-        kernels = compiled.build(self.plant(code), self.folder, self.flags)
-        return SimpleNamespace(compile=lambda: None, get_function=lambda name: self._queued(name, kernels[name]))
+        entries = compiled.build(self.plant(code), self.folder, self.flags)
+        return SimpleNamespace(compile=lambda: None, get_function=lambda name: self._queued(name, entries[name]))
 
     def _queued(self, name: str, kernel: compiled.Kernel) -> Callable[..., None]:
         def launch(grid: tuple[int], block: tuple[int], given: tuple[Any, ...], *, shared_mem: int) -> None:
@@ -160,7 +161,7 @@ class StandIn:
 
 @contextmanager
 def gpu_kernels(stand_in: Any) -> Iterator[ModuleType]:
-    """`cupy_gpu` as it is with the stand-in for cupy; afterwards both are as they were."""
+    """`cupy_gpu` as it is with the stand-in for cupy; afterwards both are as before, and a GPU is looked for anew."""
     ours = "easybalance_sim.kernels.cupy_"
     before = {name: sys.modules.pop(name) for name in [*sys.modules] if name == "cupy" or name.startswith(ours)}
     sys.modules["cupy"] = stand_in
@@ -170,3 +171,4 @@ def gpu_kernels(stand_in: Any) -> Iterator[ModuleType]:
         for name in [name for name in sys.modules if name == "cupy" or name.startswith(ours)]:
             del sys.modules[name]
         sys.modules.update(before)
+        kernels.gpu_fault.cache_clear()

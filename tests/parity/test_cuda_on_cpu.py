@@ -158,7 +158,9 @@ def test_a_whole_replay_is_the_same_on_either_device(
 ) -> None:
     batch = random_batch(4, tokens=120, steps=6, layers=3, experts=12, top_k=3, ranks=4)
     plan = random_plan(4, 3, 12, [4] * 4)
+    monkeypatch.setenv("EBSIM_DEVICE", "cpu")
     on_cpu = replayed(batch, plan, rule=rule, ranks_per_node=2, mode="normal")
+    assert stand_in.launches == []
     monkeypatch.setattr("easybalance_sim.kernels.load", lambda _="auto": kernels)
     assert same(replayed(batch, plan, rule=rule, ranks_per_node=2, mode="normal"), on_cpu)
     assert stand_in.launches != []
