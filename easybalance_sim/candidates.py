@@ -10,7 +10,7 @@ import numpy as np
 
 from easybalance_sim import policies
 from easybalance_sim.cost.objective import objective_seconds
-from easybalance_sim.cross_validation import Balance, Validation
+from easybalance_sim.cross_validation import NO_OPTIMISM, SAME, Balance, Validation
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.evidence import migration_between
 from easybalance_sim.gate.criteria import Criteria
@@ -29,41 +29,32 @@ TIE_FRAC = 0.05
 EXCESS_TIE_FRAC = 0.02
 """Of the excess of an imbalance over 1: closer is a tie."""
 
-NO_OPTIMISM = Balance(mean=0.0, p99=0.0)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
     """A plan that competes, its outcome on the fit side and its objective in seconds per step.
 
-    moved: what it costs to go there from the baseline · validation: how its policy fares on folds, None = not known ·
-    optimism: what its figures are too good by.
+    moved: what it costs to go there from the baseline · expected: rank imbalance on windows that it was not made from ·
+    validation: how its policy fares on folds, None = not known.
     """
 
     plan: Plan
     outcome: Outcome
     objective_s: float
     moved: Mapping[str, int | float]
+    expected: Balance
     validation: Validation | None = None
-    optimism: Balance = NO_OPTIMISM
 
     @property
     def fitted(self) -> Balance:
         """Rank imbalance over fit windows × layers."""
-        ratios = self.outcome.window_imbalance
-        return Balance(mean=float(np.nanmean(ratios)), p99=float(np.nanquantile(ratios, 0.99)))
-
-    @property
-    def expected(self) -> Balance:
-        """What is expected of other windows: `fitted` without the optimism of having seen them."""
-        known = self.fitted + self.optimism
-        return Balance(mean=max(known.mean, 1.0), p99=max(known.p99, 1.0))
+        return Balance.of(self.outcome.window_imbalance)
 
 
 def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
     """The baseline first, then every other plan that a policy makes."""
     plans = [_baseline(problem)]
-    for name in request.names():
+    for name in request.names(problem.layers * problem.topology.slots):
         if name == plans[0].policy:
             continue
         try:
@@ -102,30 +93,40 @@ def score(
 ) -> list[Candidate]:
     """Every plan on the fit side: the held-out side is never looked at to choose.
 
-    validations: by name of plan; a plan without one counts as optimistic as the most optimistic of the others.
+    validations: by name of plan. What is expected of a plan follows from what its policy's plans show on folds, of one
+    without validation from its fit figures and the optimism of the most optimistic of the others.
     """
     known = validations or {}
-    most = max((one.optimism for one in known.values()), key=lambda one: one.p99, default=NO_OPTIMISM)
     outcomes = traffic.replay(plans, FIT, session.bench)
-    rdma = session.hardware.inter_node_bytes_per_s
+    beyond = _beyond_fit(plans[0], outcomes[0], known)
     scored = []
     for plan, outcome in zip(plans, outcomes, strict=True):
-        moved = migration_between(session, plans[0], plan)
+        moved, found = migration_between(session, plans[0], plan), known.get(plan.policy)
         value = objective_seconds(
             float(np.quantile(outcome.step_seconds(), 0.99)),
             outcome.cross_node_bytes_per_token * outcome.tokens_per_step,
             float(moved["seconds"]),
-            rdma_bytes_per_s=rdma,
+            rdma_bytes_per_s=session.hardware.inter_node_bytes_per_s,
             ranks=plan.ranks,
         )
-        found = known.get(plan.policy)
+        expected = Balance.of(outcome.window_imbalance) + beyond if found is None else found.expected
         scored.append(
             Candidate(
-                plan=plan, outcome=outcome, objective_s=value, moved=moved, validation=found,
-                optimism=most if found is None else found.optimism,
+                plan=plan, outcome=outcome, objective_s=value, moved=moved, expected=expected.at_least(1.0),
+                validation=found,
             )
         )  # fmt: skip
     return scored
+
+
+def _beyond_fit(baseline: Plan, outcome: Outcome, known: Mapping[str, Validation]) -> Balance:
+    """What a plan without validation shows more on folds than on the fit side: the largest optimism, and how folds
+    differ from the fit side for a plan that has none."""
+    most = max((one.optimism for one in known.values()), key=lambda one: one.tail, default=NO_OPTIMISM)
+    if baseline.policy not in known:
+        return most
+    judged = known[baseline.policy]
+    return most + (judged.held[SAME] - judged.optimism - Balance.of(outcome.window_imbalance))
 
 
 def competing(candidates: list[Candidate], request: PlanRequest) -> list[Candidate]:
@@ -151,19 +152,18 @@ def choose(candidates: list[Candidate], tie_frac: float) -> Candidate:
     """Of those whose seconds are a tie with the fastest, those with the lowest tail; of them those with the lowest
     mean; of them the fastest.
 
-    Tail and mean are the P99 and the mean imbalance that are expected of other windows; excesses over 1 within
-    `EXCESS_TIE_FRAC` are equal.
+    Tail and mean imbalance are those expected of other windows; excesses over 1 within `EXCESS_TIE_FRAC` are equal.
     """
     limit = min(candidate.objective_s for candidate in candidates) * (1 + tie_frac)
     tied = [candidate for candidate in candidates if candidate.objective_s <= limit]
     excesses: tuple[Callable[[Candidate], float], ...] = (
-        lambda one: one.expected.p99 - 1,
+        lambda one: one.expected.tail - 1,
         lambda one: one.expected.mean - 1,
     )
     for excess in excesses:
         least = min(excess(candidate) for candidate in tied)
         tied = [candidate for candidate in tied if excess(candidate) <= least * (1 + EXCESS_TIE_FRAC)]
-    return min(tied, key=lambda candidate: (candidate.objective_s, candidate.expected.p99))
+    return min(tied, key=lambda candidate: (candidate.objective_s, candidate.expected.tail))
 
 
 def tie_frac(session: Session, criteria: Criteria, tell: Listener) -> float:
@@ -193,6 +193,7 @@ def _row(candidate: Candidate, fronts: list[str]) -> dict[str, Any]:
         "fit_imbalance_p99": round(fitted.p99, 6),
         "expected_imbalance_mean": round(expected.mean, 6),
         "expected_imbalance_p99": round(expected.p99, 6),
+        "expected_imbalance_worst": round(expected.tail, 6),
         "cross_node_bytes_per_token": round(candidate.outcome.cross_node_bytes_per_token, 3),
         "moves": candidate.moved["moves"],
         "migration_bytes": candidate.moved["bytes"],
@@ -207,14 +208,14 @@ def _fronts(candidate: Candidate, candidates: list[Candidate]) -> list[str]:
         "migration_bytes": lambda one: float(one.moved["bytes"]),
         "cross_node_bytes": lambda one: one.outcome.cross_node_bytes_per_token,
     }
-    mine = candidate.expected.p99
+    mine = candidate.expected.tail
     return [
         name
         for name, price in prices.items()
         if not any(
-            other.expected.p99 <= mine
+            other.expected.tail <= mine
             and price(other) <= price(candidate)
-            and (other.expected.p99 < mine or price(other) < price(candidate))
+            and (other.expected.tail < mine or price(other) < price(candidate))
             for other in candidates
         )
     ]

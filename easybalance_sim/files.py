@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from easybalance_sim.errors import UsageError
 
 
-def require_place(path: Path) -> None:
+def require_place(path: Path, keep: Sequence[Path] = ()) -> None:
     """Raise `UsageError` when a file could not be put at `path`: for long runs to ask before they begin.
 
+    keep: files that the run reads and that must not be written over, or folders whose files it reads.
     The folder is tried with a temporary file, since permissions alone do not tell of read-only or foreign file systems.
     """
     _require_replaceable(path)
+    if path.exists() and any(_same(path, one) for one in keep):
+        raise UsageError("the run reads this file, it would be lost", where=str(path), fix="choose another -o")
     _temporary_beside(path).unlink()
 
 
@@ -41,6 +44,13 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 `text` to `path` whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _same(path: Path, other: Path) -> bool:
+    """Whether they are one file, or `path` is a Parquet file in the folder `other`."""
+    if other.is_dir():
+        return path.suffix == ".parquet" and other.resolve() in path.resolve().parents
+    return other.exists() and path.samefile(other)
 
 
 def _require_replaceable(path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
@@ -18,6 +20,17 @@ class InForce:
     document: PlanDocument
     topology: Topology
     left: Survivors | None
+
+
+def tell_if_flattered(document: PlanDocument, session: Session, drawn: Mapping[str, Any], tell: Listener) -> None:
+    """Note when the plan in force was fitted on the same files under another split: it has seen what is held out."""
+    shared = set(document.trace.file_fingerprints) & set(session.file_fingerprints)
+    same = document.trace.fingerprint == session.trace_fingerprint
+    if (shared or same) and not (same and dict(document.trace.split) == dict(drawn)):
+        tell.note(
+            "the plan in force was made from this trace under another split: it has seen traffic that is held out "
+            "here, which flatters it and plans that start from it"
+        )
 
 
 def open_in_force(request: PlanRequest, tell: Listener) -> tuple[Session, InForce | None]:

@@ -12,7 +12,7 @@ from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
 from easybalance_sim.floor import floor_plan
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.verdict import ACCEPTED, Verdict
-from easybalance_sim.in_force import InForce, open_in_force
+from easybalance_sim.in_force import InForce, open_in_force, tell_if_flattered
 from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
@@ -20,7 +20,7 @@ from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, w
 from easybalance_sim.problems import problem_of
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
-from easybalance_sim.request import SLOW_POLICIES, PlanRequest, require_sound
+from easybalance_sim.request import NEED_NO_LOAD, SLOW_POLICIES, PlanRequest, require_sound
 from easybalance_sim.session import Listener, Session
 
 
@@ -53,6 +53,8 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     criteria = load_criteria(request.criteria)
     session, parent = open_in_force(request, tell)
     traffic = session.traffic(request.split, request.held_out, request.settings.seed)
+    if parent is not None:
+        tell_if_flattered(parent.document, session, traffic.describe_split(), tell)
     clock.lap("read")
     windows = traffic.fit_windows()
     if len(windows.window) == 0:
@@ -60,7 +62,8 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     problem = problem_of(request, session, traffic, windows, parent)
     plans = propose(request, problem, tell)
     clock.lap("candidates")
-    folds = traffic.folds(windows, request.settings.seed) if problem.rebatched is not None else ()
+    fitted = any(plan.policy not in NEED_NO_LOAD for plan in plans)
+    folds = traffic.folds(windows, request.settings.seed) if fitted else ()
     validations = validate(plans, problem, folds, SLOW_POLICIES)
     clock.lap("cross_validation")
     candidates = score(plans, traffic, session, validations)

@@ -39,7 +39,7 @@ def problem_of(
         # more, and what a plan may move beyond is what is left of the limit.
         held = session.held | resident(current)
         effort = _beyond_repair(effort, int((resident(current) & ~session.held).sum()), request)
-    wanted = request.names()
+    wanted = request.names(len(session.meta.layers) * session.topology.slots)
     searching = any(name in SEARCHES for name in wanted)
     sampling = session.topology.nodes > 1 and any(name in TRAFFIC_POLICIES for name in wanted)
     finer = traffic.finer_windows(windows) if searching else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,11 @@ OBJECTIVES = ("auto", "tokens", "seconds")
 """What a search balances; auto: seconds where the expert part is calibrated for this model, else tokens."""
 
 SLOW_POLICIES = ("traffic_search",)
-"""Policies that take minutes on large models: they compete when named, or when a budget limits them."""
+FEW_SLOTS = 2000
+"""The slow policies take a minute on models with more slots, over all layers; there they compete when they are named,
+or when a budget limits them."""
+NEED_NO_LOAD = ("contiguous", "round_robin", "keep", "repair")
+"""Policies whose plans do not depend on the fit side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +44,18 @@ class PlanRequest:
     max_migration_bytes: int | None = None
     lost_ranks: tuple[int, ...] = ()
 
-    def names(self) -> tuple[str, ...]:
-        """The policies that compete, each once."""
+    def names(self, slots: int) -> tuple[str, ...]:
+        """The policies that compete, each once; slots: of all layers together."""
         if self.policies:
             return tuple(dict.fromkeys(self.policies))
-        slow = () if self.effort.budget_s else SLOW_POLICIES
+        slow = () if self.effort.budget_s or slots <= FEW_SLOTS else SLOW_POLICIES
         return tuple(name for name in policies.names() if name not in slow)
+
+    def inputs(self) -> tuple[Path, ...]:
+        """Files that the run reads and must not write over; the plan in force may be replaced by its successor."""
+        settings = self.settings
+        profile = Path(settings.profile) if settings.profile else None
+        return (*settings.traces, *(path for path in (settings.cluster, self.criteria, profile) if path is not None))
 
 
 def require_sound(request: PlanRequest) -> None:
@@ -56,8 +67,10 @@ def require_sound(request: PlanRequest) -> None:
         require_choice("--policy", name, policies.names())
     _require_moves_to_limit(request)
     _require_ranks_to_lose(request)
+    if not math.isfinite(request.effort.budget_s):
+        raise UsageError(f"{request.effort.budget_s} is no length of time", where="--budget-s")
     if request.output is not None:
-        require_place(request.output)
+        require_place(request.output, keep=request.inputs())
 
 
 def _require_ranks_to_lose(request: PlanRequest) -> None:

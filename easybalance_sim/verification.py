@@ -181,7 +181,8 @@ def _require_other_files(doc: PlanDocument, session: Session) -> None:
 
 
 def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:
-    """What the plan was made from, by the split settings in its file: all that its run selected but did not hold out.
+    """What the plan was made from, by the split settings in its file: all that its run did not hold out of the
+    workloads that it selected, in every phase, so that no request is on both sides.
 
     With a split by time that includes the tokens before the boundary of requests that were alive there: they were on
     neither side, and without their company they are no traffic that any step had.
@@ -199,7 +200,6 @@ def _fitted_on(trace: TokenTrace, doc: PlanDocument) -> Selection:
         chosen,
     )
     return Selection(
-        phase=phase_filter(drawn["phase"]),
         workloads=chosen,
         without=Selection(split=split, side=HELD_OUT),
     )

@@ -25,7 +25,7 @@ _ROWS = (
     ("  of each window, mean", "lower_bound_per_window.mean", "{:.3f}"),
     ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
 )
-_FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_p99")
+_FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst")
 
 
 def of_plan(report: Mapping[str, Any]) -> str:
@@ -121,6 +121,8 @@ def _room(plan: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     reached, bound = plan["rank_imbalance"]["mean"], plan["lower_bound_per_window"]["mean"]
     floor, share = report["floor"]["rank_imbalance"]["mean"], report["gain"]["share_of_floor"]
     taken = "there was nothing to gain" if share is None else f"this one takes {100 * share:.0f} % of that gain"
+    if share is not None and share < 0:
+        taken = "this one is worse than the baseline"
     return (
         f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f} "
         f"(none with {plan['slots']} slots can be under {bound:.3f}); {taken}"
@@ -133,7 +135,10 @@ def _promise(report: Mapping[str, Any]) -> list[str]:
     if not folds:
         return []
     same, new = (100 * folds[kind]["removed_excess"]["mean"] for kind in ("interleaved", "blocked"))
-    return [f"cross-validated on the fit side: removes {same:.0f} % of the excess on its topics, {new:.0f} % on others"]
+    return [
+        "cross-validated on the fit side, share of the baseline's excess removed: "
+        f"{same:.0f} % on its topics, {new:.0f} % on others"
+    ]
 
 
 def _migration(moved: Mapping[str, Any]) -> str:
@@ -146,12 +151,12 @@ def _migration(moved: Mapping[str, Any]) -> str:
 
 
 def _candidates(report: Mapping[str, Any]) -> str:
-    """Fitted figures, the P99 expected of other windows, and what only some clusters and runs pay: moves, node bytes.
+    """Fitted figures, the tail expected of other windows, and what only some clusters and runs pay: moves, node bytes.
 
-    * marks the plans that no other beats in both the expected P99 and a price (moved bytes, bytes between nodes).
+    * marks the plans that no other beats in both the expected tail and a price (moved bytes, bytes between nodes).
     """
     nodes, moving = report["cluster"]["nodes"] > 1, report["baseline"]["policy"] in ("keep", "repair")
-    head = ["", "candidate (fit side)", "slots", "imbalance mean", "P99", "expected P99"]
+    head = ["", "candidate (fit side)", "slots", "imbalance mean", "P99", "expected worst 5 %"]
     head += (["cross-node B/token"] if nodes else []) + (["moves"] if moving else []) + ["objective, µs/step"]
     rows = [tuple(head)]
     for row in sorted(report["candidates"], key=lambda row: float(row["objective_us"])):
@@ -161,7 +166,7 @@ def _candidates(report: Mapping[str, Any]) -> str:
         cells += [f"{row['cross_node_bytes_per_token']:,.0f}"] if nodes else []
         cells += [f"{row['moves']:,}"] if moving else []
         rows.append((*cells, f"{row['objective_us']:.1f}"))
-    front = "\n* Pareto front: no candidate has a lower expected P99 at as low a price" if nodes or moving else ""
+    front = "\n* Pareto front: no candidate has a lower expected worst 5 % at as low a price" if nodes or moving else ""
     return aligned(rows, left=2) + front
 
 

@@ -40,19 +40,22 @@ class Fold:
 def folds_of_requests(queue: Queue, steps: int, finer_steps: int) -> tuple[Fold, ...]:
     """Four folds that share no request: random halves judged on one another, then the two halves of the topic order.
 
-    Each half runs again at the recorded concurrency, in windows of `steps` and, for searches, `finer_steps`. None when
-    a half is too short for `FEWEST_WINDOWS`.
+    Each half runs again in its recorded order, so that topics drift as they did, and at the recorded concurrency, in
+    windows of `steps` and, for searches, `finer_steps`; these are judged on too where a half is too short for
+    `FEWEST_WINDOWS` of `steps`. None when it is too short for those.
     """
     random = np.array_split(queue.at_random(np.arange(len(queue.request)), 2), 2)
     topics = np.array_split(queue.topics, 2)
     wanted = []
     for half in (*random, *topics):
-        order, topic, other = queue.at_random(half, 3), queue.by_topic(half), queue.at_random(half, 4)
+        order, topic, other = queue.as_recorded(half), queue.by_topic(half), queue.at_random(half, 4)
         wanted += [(order, steps), (order, finer_steps), (topic, finer_steps), (other, finer_steps)]
     runs = queue.windows(wanted, MOST_WINDOWS)
-    if min(len(run) for run in runs) < FEWEST_WINDOWS:
-        return ()
     halves = [runs[first : first + 4] for first in range(0, 16, 4)]
+    if min(len(half[0]) for half in halves) < FEWEST_WINDOWS:
+        halves = [[half[1], *half[1:]] for half in halves]
+    if min(len(run) for half in halves for run in half) < FEWEST_WINDOWS:
+        return ()
     found = []
     for fit, held, new_topics in ((0, 1, False), (1, 0, False), (2, 3, True), (3, 2, True)):
         windows, finer, *again = halves[fit]
@@ -65,9 +68,10 @@ def folds_of_requests(queue: Queue, steps: int, finer_steps: int) -> tuple[Fold,
 def folds_of_windows(tokens: IntArray) -> tuple[Fold, ...]:
     """Four folds of windows in time order: alternate blocks judged on one another, then first and second half.
 
-    For traffic whose requests are unknown or too few. tokens: int64[W, L, E]; none when W is under twice
-    `FEWEST_WINDOWS`.
+    For traffic whose requests are unknown or too few. tokens: int64[W, L, E]; none when fewer than twice
+    `FEWEST_WINDOWS` have traffic.
     """
+    tokens = tokens[tokens.any(axis=(1, 2))]
     if len(tokens) < 2 * FEWEST_WINDOWS:
         return ()
     at = np.arange(len(tokens))

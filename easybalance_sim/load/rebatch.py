@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.cluster.vq import kmeans2
+from scipy.linalg import eigh
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, frozen, sealed, stream
@@ -54,8 +55,9 @@ def topic_order(usage: FloatArray, seed: int) -> IntArray:
     share = usage / np.maximum(usage.sum(axis=1, keepdims=True), 1)
     roots = np.sqrt(share)
     centred = roots - roots.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred @ centred.T)
-    leading = np.argsort(values)[::-1][: min(COMPONENTS, len(usage))]
+    last = len(usage) - 1
+    values, vectors = eigh(centred @ centred.T, subset_by_index=(max(0, last - COMPONENTS + 1), last))
+    leading = np.argsort(values)[::-1]
     points = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0))
     points *= np.where(points[np.abs(points).argmax(axis=0), np.arange(points.shape[1])] < 0, -1.0, 1.0)
     rng = stream(seed, "topics")
@@ -120,6 +122,11 @@ class Queue:
     topics: IntArray
     seed: int
 
+    def as_recorded(self, members: IntArray) -> IntArray:
+        """The members (indices into `request`) in the order in which they came."""
+        members = np.sort(members)
+        return members[np.argsort(self.first[members], kind="stable")]
+
     def at_random(self, members: IntArray, run: int) -> IntArray:
         """The members (indices into `request`) in an order of the `run`-th draw."""
         return stream(self.seed, f"queue {run}").permutation(members)
@@ -180,8 +187,8 @@ def queue_of(
 ) -> Queue | None:
     """The requests ready to be queued again; one pass over `batches()`. None with fewer than two.
 
-    requests: int64[Q] sorted ids of the fit side, of which at most `MOST_REQUESTS` are used · fit_steps: steps that
-    they ran in, which gives how many run at once.
+    requests: int64[Q] sorted ids of the fit side, of which at most `MOST_REQUESTS` are used · fit_steps: step numbers
+    that they ran in, which gives how many run at once.
     """
     life = np.searchsorted(scan.request, requests)
     first, last = scan.request_first[life].astype(np.int64), scan.request_last[life].astype(np.int64)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray, IntArray, stream
+from easybalance_sim.arrays import AnyArray, BoolArray, IntArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
@@ -141,7 +141,7 @@ class TokenTraffic:
                 self.trace.meta,
                 scan,
                 scan.request[chosen],
-                int(recorded.steps.sum()),
+                _span(scan.request_first[chosen], scan.request_last[chosen], self.split),
                 seed,
             )
         return self._queues[seed]
@@ -270,6 +270,12 @@ def split_counts(
         held[chosen[-_share(len(chosen), held_out) :]] = True
     fit[chosen] = ~held[chosen]
     return fit, held
+
+
+def _span(first: AnyArray, last: AnyArray, split: Split | None) -> int:
+    """Steps from the first to the last of these requests: all numbers between, as in the lives of requests."""
+    end = int(last.max(initial=0)) + 1 if split is None or split.boundary < 0 else split.boundary
+    return max(1, end - int(first.min(initial=end)))
 
 
 def _steps(windows: LoadWindows) -> int:

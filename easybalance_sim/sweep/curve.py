@@ -122,8 +122,10 @@ def _compete(request: PlanRequest, problem: Problem, refused: dict[str, dict[int
     Raises `UsageError` when no policy makes a plan.
     """
     plans: list[Plan] = []
-    slots, why = problem.topology.slots, f"none of {', '.join(request.names())} uses them all"
-    for name in request.names():
+    slots = problem.topology.slots
+    names = request.names(problem.layers * slots)
+    why = f"none of {', '.join(names)} uses them all"
+    for name in names:
         try:
             plans += [plan for plan in policies.make_all(name, problem) if plan.slots == slots]
         except NotApplicable as reason:

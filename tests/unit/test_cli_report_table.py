@@ -135,7 +135,10 @@ def test_where_the_room_ends_and_how_much_of_the_way_is_done(report: dict[str, A
 def test_the_promise_of_the_folds_where_there_are_any(report: dict[str, Any]) -> None:
     gains = {kind: {"removed_excess": {"mean": share}} for kind, share in (("interleaved", 0.476), ("blocked", 0.26))}
     report["fit"]["cross_validation"] = gains
-    line = "\ncross-validated on the fit side: removes 48 % of the excess on its topics, 26 % on others\n"
+    line = (
+        "\ncross-validated on the fit side, share of the baseline's excess removed: "
+        "48 % on its topics, 26 % on others\n"
+    )
     assert line in report_table.of_plan(report) and line in report_table.of_replay(report)
     report["fit"]["cross_validation"] = None
     assert "cross-validated" not in report_table.of_plan(report)

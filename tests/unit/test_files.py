@@ -156,3 +156,18 @@ def test_kill_while_writing_keeps_the_old_file(written_bytes: int, tmp_path: Pat
     assert [found.name for found in tmp_path.iterdir() if not found.name.startswith(".")] == ["plan.json"]
     write_text(path, "new")
     assert path.read_text(encoding="utf-8") == "new"
+
+
+def test_a_file_that_the_run_reads_is_not_written_over(tmp_path: Path) -> None:
+    trace, folder = tmp_path / "t.parquet", tmp_path / "traces"
+    folder.mkdir()
+    inside, beside = folder / "a.parquet", folder / "plan.json"
+    link = tmp_path / "link.json"
+    for path in (trace, inside, beside):
+        path.write_bytes(b"x")
+    link.symlink_to(trace)
+    for path in (trace, link, inside):
+        with pytest.raises(UsageError, match="the run reads this file"):
+            require_place(path, keep=(trace, folder))
+    for path in (beside, tmp_path / "new.json"):
+        require_place(path, keep=(trace, folder))

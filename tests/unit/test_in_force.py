@@ -124,3 +124,11 @@ def test_another_model_is_refused(before: Path, tmp_path: Path) -> None:
 
     with pytest.raises(PlanError, match="the plan in force is for 2 layers, 16 experts, 3 ranks"):
         after_loss(phase_trace(tmp_path / "other.parquet", rounds=4), before, 1, said={"slots_per_rank": 12})
+
+
+def test_a_plan_that_saw_what_is_held_out_is_pointed_out(trace: Path, before: Path) -> None:
+    """`before` was fitted with a split by time: under the same split it saw nothing, under another it did."""
+    for split, flattered in (("time", False), ("request", True)):
+        heard = Heard()
+        run(trace, heard, current=before, split=split, said=NO_CLUSTER, policies=("keep",), force=True)
+        assert any("under another split" in note for note in heard.notes) == flattered

@@ -203,3 +203,12 @@ def test_a_quarter_in_topic_order_and_random_orders_fill_up(columns: Columns, re
     found = ready.rebatched(recorded, 2, most)
     assert len(found) == min(most - min(recorded, most // 2), 3 * (most // 4))
     np.testing.assert_array_equal(found[: most // 4], ready.windows([(ready.topics, 2)], most // 4)[0])
+
+
+def test_requests_run_again_as_they_came(columns: Columns) -> None:
+    ready = queue(columns, np.unique(columns["request"]))
+    assert ready is not None
+    some = ready.at_random(np.arange(len(ready.request)), 0)[:50]
+    order = ready.as_recorded(some)
+    assert sorted(order.tolist()) == sorted(some.tolist())
+    assert (np.diff(ready.first[order]) >= 0).all()

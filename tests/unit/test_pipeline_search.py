@@ -57,8 +57,8 @@ def test_a_search_competes_and_balances_the_fit_windows_best(topics: Path) -> No
     report, _ = run(topics, policies=("eplb", "window_search"))
     searched, greedy = row_of(report, "window_search"), row_of(report, "eplb")
     assert searched["fit_imbalance_p99"] - 1 < 0.7 * (greedy["fit_imbalance_p99"] - 1)
-    assert report["plan"]["policy"] == "window_search"
-    assert report["plan"]["rank_imbalance"]["p99"] < run(topics, policies=("eplb",))[0]["plan"]["rank_imbalance"]["p99"]
+    held = [run(topics, policies=(name,))[0]["plan"]["rank_imbalance"] for name in ("window_search", "eplb")]
+    assert held[0]["p99"] < held[1]["p99"] and held[0]["mean"] < held[1]["mean"]
 
 
 def test_requests_are_queued_again_only_when_a_search_is_asked(topics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_requests_are_queued_again_only_when_a_search_is_asked(topics: Path, mon
         return real(name, problem)
 
     monkeypatch.setattr(policies, "make", noting)
-    run(topics, policies=("eplb",))
+    run(topics, policies=("round_robin",))
     assert set(seen) == {None}
     seen.clear()
     run(topics, policies=("window_search",))

