@@ -56,10 +56,10 @@ def warn_of_first_run(console: Console) -> None:
 
     if not kernels.keeps_compiled():
         console.note(
-            "compiling kernels, some 20 seconds in every run: set NUMBA_CACHE_DIR to a folder that can be written"
+            "compiling kernels, some 10 seconds in every run: set NUMBA_CACHE_DIR to a folder that can be written"
         )
     elif not kernels.compiled_before():
-        console.note("first run: compiling kernels, some 20 seconds, once")
+        console.note("first run: compiling kernels, some 10 seconds, once")
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def test_without_a_writable_place_the_cache_is_a_folder_of_this_run(nowhere: Pat
 def test_the_user_hears_that_nothing_is_kept(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warn_of_first_run(Console())
     assert capsys.readouterr().err.startswith(
-        "note: compiling kernels, some 20 seconds in every run: set NUMBA_CACHE_DIR"
+        "note: compiling kernels, some 10 seconds in every run: set NUMBA_CACHE_DIR"
     )
 
 

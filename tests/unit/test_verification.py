@@ -84,6 +84,23 @@ def test_what_the_run_did_not_select_is_unseen_as_a_whole(trace: Path, tmp_path:
     assert both["split"]["held_out_tokens"] == 320 * SLOTS - made["split"]["fit_tokens"]
 
 
+def test_no_request_of_the_fit_is_replayed_in_another_phase(tmp_path: Path) -> None:
+    """Every request has a prefill token and decode tokens; the plan is of decode alone."""
+    columns = skewed_columns()
+    first = np.zeros(len(columns["step"]), np.bool_)
+    first[np.unique(columns["request"], return_index=True)[1]] = True
+    columns["phase"] = np.where(first, "prefill", "decode")
+    trace = write_trace(tmp_path / "two.parquet", columns, skewed_meta())
+    path, made = planned(trace, tmp_path / "plan.json", said={"phase": "decode"}, split="request")
+    decode, _ = replayed(trace, path, said={"phase": "decode"})
+    assert decode["split"]["held_out_tokens"] == made["split"]["held_out_tokens"]
+    prefill, _ = replayed(trace, path, said={"phase": "prefill"})
+    whole, _ = replayed(trace, path)
+    requests = len(np.unique(columns["request"]))
+    assert prefill["split"]["held_out_tokens"] == requests - round(requests / 2)
+    assert whole["split"]["held_out_tokens"] == sum(report["split"]["held_out_tokens"] for report in (decode, prefill))
+
+
 def test_a_plan_fitted_on_one_workload_is_refused_on_another(trace: Path, tmp_path: Path) -> None:
     path, made = planned(trace, tmp_path / "plan.json", said={"workloads": ("left",)})
     assert made["verdict"]["status"] == "accepted"
