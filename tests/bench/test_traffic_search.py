@@ -22,6 +22,7 @@ from easybalance_sim.load.sampling import TokenSample
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, Problem
 from tests.bench.recorded_requests import Recorded, Served, in_topic_order, recorded, serve, splits
+from tests.bench.sglang_ports import sglang_ports
 
 SEEDS = [int(seed) for seed in os.environ.get("EBSIM_BENCH_SEEDS", "0,1,2").split(",")]
 WINDOW_STEPS, SAMPLED = 16, 3000
@@ -140,3 +141,27 @@ def test_crossings(nodes: int, low_latency: bool, capsys: pytest.CaptureFixture[
             print(line(f"{nodes} nodes, {mode}, seed {seed}", [row for row in rows if row.seed == seed]))
         print(f"{time.perf_counter() - begin:.0f} s", flush=True)
     assert min(row.cut(row.relabelled) for row in rows) > 0
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_crossings_of_peers(nodes: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same splits and seeds for SGLang's two ports, which do not look at nodes."""
+    given, topology = recorded(), uniform(8, 8 // nodes, 5)
+    scores: dict[str, list[Score]] = {}
+    for seed in SEEDS:
+        for fit, held_out in splits(given, seed).values():
+            windows = serve(given, fit, WINDOW_STEPS, nodes, seed).windows.sum(axis=3)
+            held = serve(given, held_out, WINDOW_STEPS, nodes, seed + 1000)
+            plain = Problem(forecast=windows.mean(axis=0), windows=windows, topology=topology)
+            plans = {"EPLB": policies.make("eplb", plain)}
+            if (ports := sglang_ports()) is not None:
+                plans |= {f"SGLang {name}": plan for name, plan in ports.plans(windows, topology).items()}
+            for name, plan in plans.items():
+                scores.setdefault(name, []).append(judge(plan, held, topology))
+    with capsys.disabled():
+        print(f"\n| {nodes} nodes | remote nodes per token | remote assignments | P99 |\n|---|---|---|---|")
+        for name, each in scores.items():
+            figures = (np.mean([getattr(one, of) for one in each]) for of in ("copies", "messages", "p99"))
+            print("| {} | {:.3f} | {:.3f} | {:.3f} |".format(name, *figures), flush=True)
+    assert min(one.copies for each in scores.values() for one in each) > 0
