@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.errors import PlanError
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.plan.survivors import Survivors, surviving_ranks, survivors, topology_of
 from easybalance_sim.request import PlanRequest
 from easybalance_sim.session import Listener, Session, open_session
+from easybalance_sim.trace.dataset import open_trace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +35,18 @@ def tell_if_flattered(document: PlanDocument, session: Session, drawn: Mapping[s
         )
 
 
+def _require_model(document: PlanDocument, request: PlanRequest) -> None:
+    """Before its cluster is taken for the trace's."""
+    meta = open_trace(request.settings.traces).meta
+    if (document.layer_ids, document.experts) != (meta.layers, meta.experts):
+        raise PlanError(
+            f"the plan in force is for {len(document.layers)} layers × {document.experts} experts, the trace has "
+            f"{len(meta.layers)} × {meta.experts} (or other layer ids)",
+            where="--current",
+            fix="give the plan of the model that was recorded",
+        )
+
+
 def open_in_force(request: PlanRequest, tell: Listener) -> tuple[Session, InForce | None]:
     """The session of a run and the plan in force, if there is one; its cluster stands in when none was said.
 
@@ -41,6 +55,7 @@ def open_in_force(request: PlanRequest, tell: Listener) -> tuple[Session, InForc
     if request.current is None:
         return open_session(request.settings, tell), None
     document = read_plan(request.current)
+    _require_model(document, request)
     if not request.lost_ranks:
         whole = document.topology.topology()
         return open_session(request.settings, tell, whole), InForce(document=document, topology=whole, left=None)

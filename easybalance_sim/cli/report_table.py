@@ -73,7 +73,10 @@ def _written(report: Mapping[str, Any]) -> str:
     if report["plan_file"]:
         forced = "" if report["verdict"]["status"] == "accepted" else " all the same (--force)"
         return f"written to {report['plan_file']}{forced}"
-    return "not written (name a file with -o)" if report["verdict"]["status"] == "accepted" else "not written"
+    if report["verdict"]["status"] == "accepted":
+        return "not written (name a file with -o)"
+    stays = report["baseline"]["policy"] == "keep" and not report["migration"]["moves"]
+    return "not written: the plan in force stays, no other is expected to be better" if stays else "not written"
 
 
 def _headline(report: Mapping[str, Any], place: str) -> str:

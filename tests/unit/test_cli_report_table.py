@@ -146,6 +146,15 @@ def test_the_promise_of_the_folds_where_there_are_any(report: dict[str, Any]) ->
     assert "cross-validated" not in report_table.of_replay(report)
 
 
+def test_a_plan_in_force_that_nothing_beats_stays(report: dict[str, Any]) -> None:
+    fail(report, "p99_imbalance_drop_min")
+    report["verdict"]["status"], report["plan_file"] = "rejected", None
+    assert report_table.of_plan(report).splitlines()[0].endswith(", not written")
+    report["baseline"]["policy"], report["migration"]["moves"] = "keep", 0
+    first = report_table.of_plan(report).splitlines()[0]
+    assert first.endswith(", not written: the plan in force stays, no other is expected to be better")
+
+
 def test_prices_are_shown_where_they_are_paid_and_the_front_is_marked(report: dict[str, Any]) -> None:
     assert "moves" not in report_table.of_plan(report).partition("candidate (fit side)")[2].splitlines()[0]
     report["cluster"]["nodes"], report["baseline"]["policy"] = 2, "keep"

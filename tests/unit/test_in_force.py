@@ -122,7 +122,7 @@ def test_bad_losses(trace: Path, before: Path, lost: tuple[int, ...], more: dict
 def test_another_model_is_refused(before: Path, tmp_path: Path) -> None:
     from tests.phase_traces import phase_trace
 
-    with pytest.raises(PlanError, match="the plan in force is for 2 layers, 16 experts, 3 ranks"):
+    with pytest.raises(PlanError, match="the plan in force is for 2 layers × 16 experts, the trace has"):
         after_loss(phase_trace(tmp_path / "other.parquet", rounds=4), before, 1, said={"slots_per_rank": 12})
 
 
