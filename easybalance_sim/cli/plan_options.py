@@ -26,7 +26,7 @@ Objective = Annotated[
 BudgetS = Annotated[
     float,
     typer.Option(
-        "--budget-s", show_default=False, metavar="SECONDS", min=0.0, help="Seconds that each search may take [no limit]."
+        "--budget-s", show_default=False, metavar="SECONDS", min=0.0, help="Seconds each search may take [no limit]."
     ),
 ]
 MaxMoves = Annotated[
