@@ -14,6 +14,8 @@ from easybalance_sim.arrays import AnyArray
 from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable
+from tests.bench.sglang_ports import sglang_ports
+from tests.bench.window_rows import SEEDS
 from tests.window_problems import balance, chance_windows, problem_of, topic_windows
 
 BIG = uniform(32, 8, 9)
@@ -30,13 +32,18 @@ def seconds_of(windows: AnyArray, proposals: int, topology: Topology = BIG) -> t
 
 
 @pytest.mark.bench
-def test_a_big_model_on_a_topic_mixture(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_big_model_on_a_topic_mixture(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     fit, held = (
-        topic_windows(seed, count, layers=58, experts=256, topics=8, tokens=BIG_TOKENS)
-        for seed, count in ((1, 64), (2, 300))
+        topic_windows(2 * seed + side, count, layers=58, experts=256, topics=8, tokens=BIG_TOKENS, model=seed)
+        for side, count in ((1, 64), (2, 300))
     )
-    eplb = balance(policies.make("eplb", problem_of(fit, BIG)), held)
-    lines = ["58 × 256, 32 × 9, 64 windows of 8 topics: EPLB {:.3f} / {:.3f}".format(*eplb)]
+    peers = {"EPLB": policies.make("eplb", problem_of(fit, BIG))}
+    if (ports := sglang_ports()) is not None:
+        peers |= {f"SGLang {name}": plan for name, plan in ports.plans(fit, BIG).items()}
+    lines = [f"58 × 256, 32 × 9, 64 windows of 8 topics, seed {seed}"]
+    lines += ["  {}: {:.3f} / {:.3f}".format(name, *balance(plan, held)) for name, plan in peers.items()]
+    eplb = balance(peers["EPLB"], held)
     for proposals in (1_000_000, 1_500_000, 5_000_000):
         plan, seconds, used = seconds_of(fit, proposals)
         mean, p99 = balance(plan, held)
