@@ -7,50 +7,27 @@ needs only their sums and the tokens that use both. Pairs (s, n) lie in rows at 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from easybalance_sim.kernels.bare import bare_njit
+from easybalance_sim.kernels.numba_search import (
+    ACCEPTED_PER_REBUILD,
+    F32,
+    PROPOSALS_PER_COOLING,
+    SWAP_SHARE,
+    _below,
+    _next,
+    _power,
+)
+from easybalance_sim.kernels.threads import on_threads
 
-F32 = np.float32
-SWAP_SHARE = np.uint64(3006477107)
-PROPOSALS_PER_COOLING = 64
-ACCEPTED_PER_REBUILD = 4096
 SURE = 1e-6
 """Stands for odds of 0, so that a factor can be taken out of a product again."""
 
 
-@bare_njit()
-def _next(random):  # type: ignore[no-untyped-def]
-    x = random[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    random[0] = x
-    return (x * np.uint64(2685821657736338717)) >> np.uint64(32)
-
-
-@bare_njit()
-def _below(random, bound):  # type: ignore[no-untyped-def]
-    return np.int64((_next(random) * np.uint64(bound)) >> np.uint64(32))
-
-
 # Arrays are passed one by one, rows as array and index: tuples and views would cost more than the work on them.
-@bare_njit(fastmath=True)
-def _power(load, r):  # type: ignore[no-untyped-def]
-    total = F32(0)
-    for t in range(load.shape[1]):
-        v = load[r, t]
-        v *= v
-        v *= v
-        total += v * v
-    return np.float64(total)
-
-
 @bare_njit(fastmath=True)
 def _power_moved(load, r, tokens, e, ke, f, kf):  # type: ignore[no-untyped-def]
     """sum_t (load[r] + ke·tokens[e] + kf·tokens[f])^8."""
@@ -330,7 +307,8 @@ def search_traffic(  # type: ignore[no-untyped-def]
             *arrays, float(price[at]), int(proposals), float(hot[at]), float(cold[at]), random, out[at]
         )
 
-    _each(walk, len(start))
+    for _ in on_threads(walk, len(start)):
+        pass
 
 
 def _index(ids: Any, experts: int) -> tuple[Any, ...]:
@@ -351,12 +329,6 @@ def _room(ranks: int, experts: int, windows: int, nodes: int, sampled: int) -> t
         np.zeros((ranks, windows), F32), np.zeros(ranks), np.zeros((2, nodes), F32), np.zeros((3, square)),
         np.zeros((3, ranks)),
     )  # fmt: skip
-
-
-def _each(work: Callable[[int], None], layers: int) -> None:
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for _ in pool.map(work, range(layers)):
-            pass
 
 
 @bare_njit()
@@ -392,5 +364,6 @@ def copies_per_token(has, node, message, ids, source, weight):  # type: ignore[n
         _, copies, gain, odds, *_ = _room(ranks, experts, 0, nodes, 0)
         _copies_of_layer(has[at], node[at], message[at], ids[at], source, weight, copies, gain, odds, out[at])
 
-    _each(count, len(node))
+    for _ in on_threads(count, len(node)):
+        pass
     return out
