@@ -20,8 +20,8 @@ from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.pipeline import Made, fit_and_judge, publish
 from easybalance_sim.plan.migration import moving_slots
 from easybalance_sim.plan.relabel import nearest_to
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Listener
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Listener
 from easybalance_sim.trace.dataset import open_trace
 from easybalance_sim.trace.schema import PHASES, CountTrace
 

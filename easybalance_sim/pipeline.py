@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from easybalance_sim.candidates import Candidate, candidate_rows, choose, competing, propose, score, tie_frac
-from easybalance_sim.cross_validation import NEW, SAME, Balance, validate
 from easybalance_sim.errors import UsageError
-from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
-from easybalance_sim.floor import floor_plan
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.verdict import ACCEPTED, Verdict
-from easybalance_sim.in_force import InForce, open_in_force, tell_if_flattered
 from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, write_plan
-from easybalance_sim.problems import problem_of
+from easybalance_sim.planning.candidates import Candidate, candidate_rows, choose, competing, propose, score, tie_frac
+from easybalance_sim.planning.cross_validation import NEW, SAME, Balance, validate
+from easybalance_sim.planning.evidence import Stopwatch, assemble, with_verdict
+from easybalance_sim.planning.floor import floor_plan
+from easybalance_sim.planning.in_force import InForce, open_in_force, tell_if_flattered
+from easybalance_sim.planning.problems import problem_of
+from easybalance_sim.planning.request import NEED_NO_LOAD, SLOW_POLICIES, PlanRequest, require_sound
+from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
-from easybalance_sim.request import NEED_NO_LOAD, SLOW_POLICIES, PlanRequest, require_sound
-from easybalance_sim.session import Listener, Session
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

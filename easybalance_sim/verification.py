@@ -11,17 +11,17 @@ import numpy as np
 
 from easybalance_sim import policies
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.evidence import Stopwatch, assemble, with_verdict
-from easybalance_sim.floor import floor_plan
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
 from easybalance_sim.load.split import HELD_OUT, make_split
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
+from easybalance_sim.planning.evidence import Stopwatch, assemble, with_verdict
+from easybalance_sim.planning.floor import floor_plan
+from easybalance_sim.planning.session import Listener, Session, Settings, open_session, selected_windows
 from easybalance_sim.policies import UNLIMITED, NotApplicable, Problem
 from easybalance_sim.replay.traffic import CountTraffic, TokenTraffic, Traffic, split_counts
-from easybalance_sim.session import Listener, Session, Settings, open_session, selected_windows
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import CountTrace
 

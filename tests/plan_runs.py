@@ -7,9 +7,9 @@ from typing import Any
 
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.pipeline import make_plan
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings
 from easybalance_sim.policies import Effort
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
 from tests.listeners import Heard
 
 CLUSTER: dict[str, Any] = {"ranks": 4, "slots_per_rank": 5}

@@ -11,7 +11,7 @@ from easybalance_sim.cli import options, phases_table, plan_options, report_tabl
 from easybalance_sim.cli.console import Console, Format, emit
 
 if TYPE_CHECKING:
-    from easybalance_sim.request import PlanRequest
+    from easybalance_sim.planning.request import PlanRequest
 
 
 def plan(
@@ -57,9 +57,9 @@ def plan(
     """
     console = Console()
     report_table.warn_of_first_run(console)
+    from easybalance_sim.planning.request import PlanRequest
+    from easybalance_sim.planning.session import Settings
     from easybalance_sim.policies import Effort
-    from easybalance_sim.request import PlanRequest
-    from easybalance_sim.session import Settings
 
     chosen = Settings(
         traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node,

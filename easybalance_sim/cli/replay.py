@@ -47,7 +47,7 @@ def replay(
     """
     console = Console()
     report_table.warn_of_first_run(console)
-    from easybalance_sim.session import Settings
+    from easybalance_sim.planning.session import Settings
     from easybalance_sim.verification import ReplayRequest, replay_plan
 
     said = Settings(

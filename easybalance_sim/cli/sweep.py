@@ -53,9 +53,9 @@ def sweep(
     console = Console()
     asked = sweep_options.Numbers.of(ranks, slots_per_rank, redundancy, window_steps)
     report_table.warn_of_first_run(console)
+    from easybalance_sim.planning.request import PlanRequest
+    from easybalance_sim.planning.session import Settings
     from easybalance_sim.policies import Effort
-    from easybalance_sim.request import PlanRequest
-    from easybalance_sim.session import Settings
     from easybalance_sim.sweep.request import SweepRequest
 
     settings = Settings(

@@ -9,17 +9,17 @@ import numpy as np
 
 from easybalance_sim import policies
 from easybalance_sim.arrays import IntArray
-from easybalance_sim.candidates import Candidate, choose, score
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.candidates import Candidate, choose, score
+from easybalance_sim.planning.problems import problem_of
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.policies import NotApplicable, Problem, Progress
-from easybalance_sim.problems import problem_of
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Listener, Session
 from easybalance_sim.sweep.budgets import POWER, cheapest_levels, columns, layer_loss
 from easybalance_sim.sweep.grid import Layout
 from easybalance_sim.trace.dataset import TokenTrace

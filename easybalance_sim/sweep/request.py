@@ -11,8 +11,8 @@ from easybalance_sim.cost.memory import KvRoom
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import require_place
 from easybalance_sim.load.counting import Windowing
-from easybalance_sim.request import PlanRequest, require_sound
-from easybalance_sim.session import Listener, Session, open_session, require_choice
+from easybalance_sim.planning.request import PlanRequest, require_sound
+from easybalance_sim.planning.session import Listener, Session, open_session, require_choice
 from easybalance_sim.sweep.grid import Wanted
 from easybalance_sim.trace.schema import CountTrace
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from easybalance_sim.candidates import tie_frac
-from easybalance_sim.evidence import Stopwatch
 from easybalance_sim.files import write_text
 from easybalance_sim.gate.criteria import load_criteria
-from easybalance_sim.session import Listener, Session
+from easybalance_sim.planning.candidates import tie_frac
+from easybalance_sim.planning.evidence import Stopwatch
+from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.sweep.curve import Curve, trace_curve
 from easybalance_sim.sweep.grid import Layout, layouts
 from easybalance_sim.sweep.request import SweepRequest, kv_room, plan_request, require_possible, sessions

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from easybalance_sim.candidates import TIE_FRAC
 from easybalance_sim.cost.memory import KvRoom
-from easybalance_sim.evidence import trace_section
+from easybalance_sim.planning.candidates import TIE_FRAC
+from easybalance_sim.planning.evidence import trace_section
+from easybalance_sim.planning.request import PlanRequest
 from easybalance_sim.replay.outcome import Outcome
-from easybalance_sim.request import PlanRequest
 from easybalance_sim.sweep.curve import Curve, LayerBudget, Point, layer_budget, windows_in_words
 from easybalance_sim.sweep.knee import RULE, Gain, gain, knee
 

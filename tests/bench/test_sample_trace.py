@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from easybalance_sim.load.split import HELD_OUT
-from easybalance_sim.problems import problem_of
+from easybalance_sim.planning.problems import problem_of
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings, open_session
 from easybalance_sim.replay.traffic import TokenTraffic
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings, open_session
 from tests.bench.window_rows import (
     EPLB,
     MARGIN,

@@ -18,9 +18,9 @@ from easybalance_sim import kernels
 from easybalance_sim.arrays import FloatArray, frozen
 from easybalance_sim.pipeline import make_plan
 from easybalance_sim.plan.planfile import read_plan, write_plan
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings
 from easybalance_sim.replay.tally import imbalance
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
 from tests.ebsim_process import DATA, SAMPLE, ebsim
 from tests.listeners import Heard
 from tests.plan_documents import example_document

@@ -12,8 +12,8 @@ from easybalance_sim import kernels
 from easybalance_sim.cli import report_table
 from easybalance_sim.cli.console import Console
 from easybalance_sim.pipeline import make_plan
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings
 from tests.listeners import Heard
 from tests.skewed_traces import skewed_trace
 

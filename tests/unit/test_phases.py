@@ -10,9 +10,9 @@ import pytest
 from easybalance_sim.errors import UsageError
 from easybalance_sim.phases import make_phase_plans, named_after, of_phase
 from easybalance_sim.plan.planfile import read_plan
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings
 from easybalance_sim.policies import Effort
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
 from tests.json_reports import require_documented
 from tests.listeners import Heard
 from tests.phase_traces import phase_trace

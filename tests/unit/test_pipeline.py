@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from easybalance_sim import policies
-from easybalance_sim.candidates import EXCESS_TIE_FRAC, TIE_FRAC, score
-from easybalance_sim.cross_validation import NO_OPTIMISM, Balance, Validation
 from easybalance_sim.errors import EbsimError, UsageError
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.gate.judge import judge
 from easybalance_sim.pipeline import make_plan
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import read_plan
+from easybalance_sim.planning.candidates import EXCESS_TIE_FRAC, TIE_FRAC, score
+from easybalance_sim.planning.cross_validation import NO_OPTIMISM, Balance, Validation
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings, open_session
 from easybalance_sim.policies import Effort, NotApplicable, Problem
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings, open_session
 from tests.listeners import Heard
 from tests.plan_runs import run
 from tests.skewed_traces import EXPERTS, SLOTS, skewed_columns, skewed_counts, skewed_meta, skewed_trace

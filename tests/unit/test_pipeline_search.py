@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from easybalance_sim import candidates, policies
+from easybalance_sim import policies
+from easybalance_sim.planning import candidates
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.migration import moving_slots

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from easybalance_sim.errors import UsageError
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings
 from easybalance_sim.policies import Effort
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
 from easybalance_sim.sweep.request import SweepRequest
 from easybalance_sim.sweep.run import run_sweep
 from tests.listeners import Heard

@@ -14,8 +14,8 @@ from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.pipeline import make_plan
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import document, read_plan, write_plan
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings
 from easybalance_sim.verification import ReplayRequest, replay_plan
 from tests.listeners import Heard
 from tests.skewed_traces import EXPERTS, LAYERS, SLOTS, skewed_columns, skewed_counts, skewed_meta, skewed_trace

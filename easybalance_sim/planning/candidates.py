@@ -10,19 +10,19 @@ import numpy as np
 
 from easybalance_sim import policies
 from easybalance_sim.cost.objective import objective_seconds
-from easybalance_sim.cross_validation import NO_OPTIMISM, SAME, Balance, Validation
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.evidence import migration_between
 from easybalance_sim.gate.criteria import Criteria
 from easybalance_sim.load.split import FIT
 from easybalance_sim.plan import lint
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.relabel import nearest_to
+from easybalance_sim.planning.cross_validation import NO_OPTIMISM, SAME, Balance, Validation
+from easybalance_sim.planning.evidence import migration_between
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.policies import NotApplicable, Problem
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Listener, Session
 
 TIE_FRAC = 0.05
 """Predicted seconds that are closer are a tie."""

@@ -12,8 +12,8 @@ from easybalance_sim.gate.judge import judge
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.plan.migration import migration
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.session import Session
 from easybalance_sim.replay.outcome import Outcome
-from easybalance_sim.session import Session
 from easybalance_sim.trace.dataset import TokenTrace
 
 

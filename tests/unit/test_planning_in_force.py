@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.in_force import open_in_force
 from easybalance_sim.plan.migration import resident
 from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.plan.survivors import surviving_ranks, survivors
+from easybalance_sim.planning.in_force import open_in_force
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Settings
 from easybalance_sim.policies import Effort
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Settings
 from tests.listeners import Heard
 from tests.plan_runs import QUICK, run
 from tests.skewed_traces import skewed_trace

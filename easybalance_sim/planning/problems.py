@@ -8,16 +8,16 @@ from easybalance_sim.arrays import FloatArray
 from easybalance_sim.cost.layer import layer_cost
 from easybalance_sim.cost.slots import SlotCost, slot_cost
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.in_force import InForce
 from easybalance_sim.load.forecast import forecast
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.migration import resident
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.survivors import repair
+from easybalance_sim.planning.in_force import InForce
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Session
 from easybalance_sim.policies import Effort, Problem
 from easybalance_sim.replay.traffic import Traffic
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Session
 
 SEARCHES = ("window_search", "window_search_no_redundancy", "warm_search")
 """Policies that look at re-batched windows."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from easybalance_sim.floor import floor_plan
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.floor import floor_plan
+from easybalance_sim.planning.session import Session, Settings, open_session
 from easybalance_sim.policies import Effort, contiguous, eplb
-from easybalance_sim.session import Session, Settings, open_session
 from tests.listeners import Heard
 from tests.skewed_traces import skewed_trace
 from tests.window_problems import balance, chance_windows, problem_of, topic_windows

@@ -11,7 +11,7 @@ import pytest
 from easybalance_sim import kernels
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import EbsimError, UsageError
-from easybalance_sim.session import STEP_TOKENS_PER_RANK, Session, Settings, open_session, selected_windows
+from easybalance_sim.planning.session import STEP_TOKENS_PER_RANK, Session, Settings, open_session, selected_windows
 from easybalance_sim.trace.schema import CountTrace
 from tests.listeners import Heard
 from tests.skewed_traces import EXPERTS, RANKS, SLOTS, skewed_columns, skewed_counts, skewed_meta, skewed_trace

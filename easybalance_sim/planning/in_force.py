@@ -10,8 +10,8 @@ from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.errors import PlanError
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.plan.survivors import Survivors, surviving_ranks, survivors, topology_of
-from easybalance_sim.request import PlanRequest
-from easybalance_sim.session import Listener, Session, open_session
+from easybalance_sim.planning.request import PlanRequest
+from easybalance_sim.planning.session import Listener, Session, open_session
 from easybalance_sim.trace.dataset import open_trace
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from easybalance_sim.evidence import Stopwatch, assemble, migration_between, with_verdict
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.session import Session, Settings, open_session
+from easybalance_sim.planning.evidence import Stopwatch, assemble, migration_between, with_verdict
+from easybalance_sim.planning.session import Session, Settings, open_session
 from tests.listeners import Heard
 from tests.skewed_traces import EXPERTS, LAYERS, skewed_counts, skewed_trace
 
@@ -144,7 +144,7 @@ def test_the_verdict_stands_in_the_report(session: Session) -> None:
 
 def test_a_stopwatch_adds_up_its_laps(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 11.5, 11.75])
-    monkeypatch.setattr("easybalance_sim.evidence.time.perf_counter", lambda: next(times))
+    monkeypatch.setattr("easybalance_sim.planning.evidence.time.perf_counter", lambda: next(times))
     clock = Stopwatch()
     clock.lap("read")
     clock.lap("replay")

@@ -11,8 +11,8 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.files import require_place
 from easybalance_sim.load.forecast import METHODS
 from easybalance_sim.load.split import MODES
+from easybalance_sim.planning.session import Settings, require_choice
 from easybalance_sim.policies import UNLIMITED, Effort
-from easybalance_sim.session import Settings, require_choice
 
 OBJECTIVES = ("auto", "tokens", "seconds")
 """What a search balances; auto: seconds where the expert part is calibrated for this model, else tokens."""

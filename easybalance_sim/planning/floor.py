@@ -13,9 +13,9 @@ import numpy as np
 from easybalance_sim import policies
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.session import Session
 from easybalance_sim.policies import Effort, NotApplicable, Problem
 from easybalance_sim.replay.expected import even_imbalances
-from easybalance_sim.session import Session
 
 NAMES = ("eplb", "window_search")
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from easybalance_sim import policies
-from easybalance_sim.cross_validation import NEW, SAME, Balance, validate
 from easybalance_sim.load.folds import Fold, folds_of_windows
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.cross_validation import NEW, SAME, Balance, validate
 from easybalance_sim.policies import Effort, Problem
 from tests.window_problems import balance, chance_windows, problem_of, rank_loads, topic_windows
 
