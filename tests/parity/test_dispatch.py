@@ -8,8 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from easybalance_sim.kernels import numba_dispatch
-from easybalance_sim.kernels.reference_dispatch import HASH
-from tests.parity.cases import DISPATCH, OUTPUTS, RULES, Case, dispatch_cases, dispatch_differs, dispatched
+from easybalance_sim.kernels.reference_dispatch import BLOCKS, HASH
+from tests.parity.cases import (
+    DISPATCH,
+    OUTPUTS,
+    RULES,
+    Case,
+    Tokens,
+    dispatch_cases,
+    dispatch_differs,
+    dispatched,
+    spread,
+)
 
 
 @pytest.mark.parametrize("per_node", [False, True], ids=["per assignment", "per node"])
@@ -26,6 +36,21 @@ def test_any_number_of_workers_gives_the_same_sums(rule: int) -> None:
     for workers in (2, 3, 16):
         shared = ragged.run(numba_dispatch, workers)
         assert all(np.array_equal(alone[name], shared[name]) for name in OUTPUTS)
+
+
+@pytest.mark.parametrize("nodes", [64, 65, 130])
+def test_more_nodes_than_a_word_has_bits(nodes: int) -> None:
+    apart = Case(
+        experts=2 * nodes, top_k=6, layers=2, slots=[3] * nodes, node=[*range(nodes)], tokens=spread(60, nodes, 2)
+    )
+    assert dispatch_differs(numba_dispatch, dispatched(apart, HASH, True)) == []
+
+
+def test_a_token_may_straddle_two_blocks() -> None:
+    straddling = Case(
+        experts=6, top_k=3, layers=2, slots=[5, 5], node=[0, 1], tokens=Tokens([0] * 1000, [0, 0, 1, 0] * 250)
+    )
+    assert dispatch_differs(numba_dispatch, dispatched(straddling, BLOCKS, True)) == []
 
 
 def test_every_assignment_is_one_message_in_low_latency() -> None:
