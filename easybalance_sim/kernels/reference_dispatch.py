@@ -41,12 +41,12 @@ def dispatch(
     """Send every assignment of whole steps to one slot and count what arrives where.
 
     In: experts ids [T, L, K] · step_start int64[W+1] first token of each step · step int64[W] step numbers ·
-    source int16[T] source rank 0..R-1 · row int32[T] row of the token in its source rank's batch of the step, in
-    trace order · replica_start int32[L, E+1], replica_slot int32[L, P] slots of each expert in slot order · table
-    int32[R, L, E] slot per source (rule TABLE; -1 = draw, rule RANDOM) · rank_of_slot int32[P] · node int32[R] · entry int32[R, N] rank of
-    a node that receives a source's copies (the source itself on its own node) · rule, seed · per_node: True counts one
-    copy per distinct node and rank (DeepEP normal mode), False one message per assignment (low latency) · workers:
-    threads of the compiled form.
+    source int16[T] source rank 0..R-1 · row int32[T] row of the token in its source rank's batch of the step, in trace
+    order · replica_start int32[L, E+1], replica_slot int32[L, P] slots of each expert in slot order · table int32[R, L,
+    E] slot per source (rule TABLE; -1 = draw, rule RANDOM) · rank_of_slot int32[P] · node int32[R] · entry int32[R, N]
+    rank of a node that receives a source's copies (the source itself on its own node) · rule, seed · per_node: True
+    counts one copy per distinct node and rank (DeepEP normal mode), False one message per assignment (low latency) ·
+    workers: threads of the compiled form.
     Out (added to, zeros at first): slot_tokens int32[W, L, P] · distinct int32[W, L, R] tokens that arrive at a rank ·
     rdma, nvlink int32[W, L, R] copies in the busier direction of each rank's links · rank_pairs int64[R, R],
     node_pairs int64[N, N] copies from source to destination, all steps and layers.
