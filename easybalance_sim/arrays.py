@@ -46,6 +46,14 @@ def require_shape(name: str, array: AnyArray, shape: tuple[int | None, ...]) -> 
         raise EbsimError(f"array has shape {got}, expected {wanted}", where=name)
 
 
+def numbers_at(seed: int, purpose: str, first: int, count: int) -> FloatArray:
+    """float64[count] in [0, 1) of one purpose: those at places `first` and on of an endless row, whoever asks."""
+    per_block = 4
+    source = np.random.Philox(np.random.SeedSequence([seed, *purpose.encode()])).advance(first // per_block)
+    skipped = first % per_block
+    return np.random.Generator(source).random(skipped + count)[skipped:]
+
+
 def stream(seed: int, purpose: str) -> np.random.Generator:
     """The random numbers of one purpose: with one seed, two purposes never draw the same permutation."""
     return np.random.default_rng([seed, *purpose.encode()])

@@ -14,7 +14,7 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, write_plan
 from easybalance_sim.planning.candidates import Candidate, candidate_rows, choose, competing, propose, score, tie_frac
 from easybalance_sim.planning.cross_validation import NEW, SAME, Balance, validate
-from easybalance_sim.planning.evidence import Stopwatch, assemble, with_verdict
+from easybalance_sim.planning.evidence import Stopwatch, assemble, tell_if_thinned, with_verdict
 from easybalance_sim.planning.floor import floor_plan
 from easybalance_sim.planning.in_force import InForce, open_in_force, tell_if_flattered
 from easybalance_sim.planning.problems import problem_of
@@ -56,6 +56,7 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     if parent is not None:
         tell_if_flattered(parent.document, session, traffic.describe_split(), tell)
     clock.lap("read")
+    tell_if_thinned(traffic, tell)
     windows = traffic.fit_windows()
     if len(windows.window) == 0:
         raise UsageError("no token to fit a plan on", where="trace", fix="choose other --workload, --phase or --split")

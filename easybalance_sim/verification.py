@@ -17,7 +17,7 @@ from easybalance_sim.load.selection import Selection, phase_filter, workload_fil
 from easybalance_sim.load.split import HELD_OUT, make_split
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
-from easybalance_sim.planning.evidence import Stopwatch, assemble, with_verdict
+from easybalance_sim.planning.evidence import Stopwatch, assemble, tell_if_thinned, with_verdict
 from easybalance_sim.planning.floor import floor_plan
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session, selected_windows
 from easybalance_sim.policies import UNLIMITED, NotApplicable, Problem
@@ -57,6 +57,7 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
     baseline = _baseline(request.baseline, session)
     traffic = _unseen_traffic(doc, session, tell)
     clock.lap("read")
+    tell_if_thinned(traffic, tell)
     floor = floor_plan(plan, traffic.judged_windows(), session, UNLIMITED)
     clock.lap("floor")
     before, after, least = traffic.replay([baseline, plan, floor], HELD_OUT, session.bench)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
-from easybalance_sim.trace.schema import METADATA_KEY, NO_WORKLOAD, PHASES, CountTrace, TraceMeta, id_dtype
+from easybalance_sim.trace.scan import TraceScan, scan_run
+from easybalance_sim.trace.scan import joined as joined_scan
+from easybalance_sim.trace.schema import METADATA_KEY, NO_WORKLOAD, PHASES, CountTrace, TokenBatch, TraceMeta, id_dtype
 from easybalance_sim.trace.writer import packed
 
 LAYOUTS = ("packed", "list", "large_list", "fixed_list", "long", "long_fixed")
@@ -91,6 +93,12 @@ def count_trace(*paths: Path) -> CountTrace:
     trace = open_trace(paths)
     assert isinstance(trace, CountTrace)
     return trace
+
+
+def scanned(batches: Iterable[TokenBatch], workloads: int = 4) -> TraceScan:
+    """The scan of tokens that lie in no file; workloads: codes that may occur."""
+    names = {NO_WORKLOAD: 0} | {f"w{code}": code for code in range(1, workloads)}
+    return joined_scan([scan_run(batches, names)], 0)[0]
 
 
 def read_columns(trace: TokenTrace, *, gates: bool = False) -> Columns:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from easybalance_sim.cli.console import Format, emit, say_notes
+from easybalance_sim.cli.console import Console, Format, emit, say_notes
 from easybalance_sim.cli.options import OutputFormat, Traces
-from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched
+from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line
 
 
 def check(
@@ -25,9 +25,7 @@ def check(
     trace = open_trace(traces)
     scan = None
     if isinstance(trace, TokenTrace):
-        scan = trace.scan()
-        for _ in watched(trace, scan, "check"):
-            pass
+        scan = trace.check(Console().progress("check", trace.tokens))
     known, notes = facts(trace, scan), scan.notes if scan else ()
     if format is Format.TABLE:
         emit(f"ok {', '.join(str(path) for path in traces)}: {facts_line(known)}")

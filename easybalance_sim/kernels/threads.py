@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -10,10 +11,23 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
+_mine = threading.local()
+
+
+def cores() -> int:
+    """Threads that kernels called from this thread may use: as many as the process has cores, unless `share` said
+    otherwise."""
+    return getattr(_mine, "cores", 0) or len(os.sched_getaffinity(0))
+
+
+def share(count: int) -> None:
+    """Kernels called from this thread use `count` threads from now on: other threads call kernels too."""
+    _mine.cores = count
+
 
 def on_threads(work: Callable[[int], Result], parts: int) -> Iterator[Result]:
-    """work(0) … work(parts - 1) at once, in order; as many threads as the process may use cores."""
-    return iter([work(0)]) if parts == 1 else _pool().map(work, range(parts))
+    """work(0) … work(parts - 1) at once, in order; one after the other where there is one thread to use."""
+    return map(work, range(parts)) if parts == 1 or cores() == 1 else _pool().map(work, range(parts))
 
 
 @cache

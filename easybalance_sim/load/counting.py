@@ -12,7 +12,12 @@ from easybalance_sim import kernels
 from easybalance_sim.arrays import Int32Array, IntArray, sealed
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.windows import LoadWindows
+from easybalance_sim.trace.scan import TraceScan
 from easybalance_sim.trace.schema import CountTrace, TokenBatch, TraceMeta
+
+WINDOW_BYTES = 256 << 20
+"""What the counts of all windows of a trace may take; of longer traces a sample of the windows is counted."""
+_MERGE_EVERY = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +88,16 @@ def count_windows(
                 workload=workload,
             )
         )
-        if len(shards) > 16:
-            shards = [_merge(shards)]
-    return _merge(shards)
+        if len(shards) > _MERGE_EVERY:
+            shards = [shards[0].merged(shards[1:])]
+    return shards[0].merged(shards[1:])
+
+
+def sampling(scan: TraceScan, meta: TraceMeta, windowing: Windowing) -> int:
+    """One in how many windows of a trace to count, so that all counts stay under `WINDOW_BYTES`."""
+    steps = scan.last_step - scan.first_step + 1
+    windows = scan.seconds / windowing.seconds if windowing.seconds else steps / windowing.steps
+    return max(1, math.ceil(windows * len(meta.layers) * meta.experts * 8 / WINDOW_BYTES))
 
 
 def windows_of_counts(trace: CountTrace) -> LoadWindows:
@@ -101,10 +113,3 @@ def windows_of_counts(trace: CountTrace) -> LoadWindows:
 def _steps_per_window(batch: TokenBatch, row: Int32Array, windows: int) -> Int32Array:
     first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
     return np.bincount(row[first], minlength=windows).astype(np.int32)
-
-
-def _merge(shards: list[LoadWindows]) -> LoadWindows:
-    total = shards[0]
-    for shard in shards[1:]:
-        total = total + shard
-    return total

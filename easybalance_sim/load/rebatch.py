@@ -8,9 +8,12 @@ windows of the recorded mix that the day happened not to show, which few recorde
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.cluster.vq import kmeans2
@@ -22,6 +25,9 @@ from easybalance_sim.load.headroom import spread
 from easybalance_sim.trace.batching import schedule
 from easybalance_sim.trace.scan import TraceScan
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta
+
+Passes = Callable[[Callable[[Iterable[TokenBatch]], Any], int], Iterable[Any]]
+"""passes(work, state_bytes): what work makes of the batches of each part of the traffic (see `TokenTrace.map`)."""
 
 CLUSTERS = 6
 COMPONENTS = 12
@@ -109,11 +115,11 @@ def queue_again(order: IntArray, request: IntArray, first_step: IntArray, last_s
 class Queue:
     """Requests of a fit side, ready to run again.
 
-    batches: streams the fit side's tokens · request: int64[Q] sorted ids · first, last: int64[Q] recorded life of each,
-    steps · at_once: how many run together · topics: int64[Q] their topic order, as indices into `request`.
+    over: passes over the fit side's tokens · request: int64[Q] sorted ids · first, last: int64[Q] recorded life of
+    each, steps · at_once: how many run together · topics: int64[Q] their topic order, as indices into `request`.
     """
 
-    batches: Callable[[], Iterable[TokenBatch]]
+    over: Passes
     meta: TraceMeta
     request: IntArray
     first: IntArray
@@ -145,15 +151,15 @@ class Queue:
             name: queue_again(order, self.request, self.first, self.last, self.at_once) for name, order in again.items()
         }
         rows = [_rows(queued[id(order)].steps // steps, most) for order, steps in runs]
+        wanted = [
+            _Run(queued=queued[id(order)], steps=steps, row=row) for (order, steps), row in zip(runs, rows, strict=True)
+        ]
         shape = (len(self.meta.layers), self.meta.experts)
-        out = [np.zeros((int(row.max(initial=-1)) + 1, *shape), np.int64) for row in rows]
-        for batch in self.batches():
-            new = {name: run.new_steps(batch.request, batch.step) for name, run in queued.items()}
-            for (order, steps), row, counts in zip(runs, rows, out, strict=True):
-                step = new[id(order)]
-                # Index -1 falls on the last entry, which is -1 too.
-                window = np.where(step >= 0, np.minimum(step // steps, len(row) - 1), -1)
-                kernels.load().count_windows(batch.experts, sealed(row[window].astype(np.int32)), counts)
+        state_bytes = 8 * math.prod(shape) * sum(run.windows for run in wanted)
+        out = [np.zeros((run.windows, *shape), np.int64) for run in wanted]
+        for counted in self.over(partial(_count_again, runs=wanted, shape=shape), state_bytes):
+            for total, part in zip(out, counted, strict=True):
+                total += part
         return out
 
     def rebatched(self, recorded: int, steps: int, most: int) -> IntArray:
@@ -169,6 +175,33 @@ class Queue:
         return np.concatenate([by_topic, *random])[:room]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Run:
+    """One order of the requests, counted. row: int64[W+1], see `_rows`."""
+
+    queued: Rebatch
+    steps: int
+    row: IntArray
+
+    @property
+    def windows(self) -> int:
+        return int(self.row.max(initial=-1)) + 1
+
+
+def _count_again(batches: Iterable[TokenBatch], *, runs: Sequence[_Run], shape: tuple[int, int]) -> list[IntArray]:
+    """int64[w, L, E] of each run."""
+    out = [np.zeros((run.windows, *shape), np.int64) for run in runs]
+    queued = {id(run.queued): run.queued for run in runs}
+    for batch in batches:
+        new = {name: again.new_steps(batch.request, batch.step) for name, again in queued.items()}
+        for run, counts in zip(runs, out, strict=True):
+            step = new[id(run.queued)]
+            # Index -1 falls on the last entry, which is -1 too.
+            window = np.where(step >= 0, np.minimum(step // run.steps, len(run.row) - 1), -1)
+            kernels.load().count_windows(batch.experts, sealed(run.row[window].astype(np.int32)), counts)
+    return out
+
+
 def _rows(windows: int, most: int) -> IntArray:
     """int64[W+1] row of each window among at most `most` that are spread evenly, -1 for the others and at the end."""
     row = np.full(windows + 1, -1, np.int64)
@@ -178,14 +211,14 @@ def _rows(windows: int, most: int) -> IntArray:
 
 
 def queue_of(
-    batches: Callable[[], Iterable[TokenBatch]],
+    over: Passes,
     meta: TraceMeta,
     scan: TraceScan,
     requests: IntArray,
     fit_steps: int,
     seed: int,
 ) -> Queue | None:
-    """The requests ready to be queued again; one pass over `batches()`. None with fewer than two.
+    """The requests ready to be queued again; one pass over the fit side. None with fewer than two.
 
     requests: int64[Q] sorted ids of the fit side, of which at most `MOST_REQUESTS` are used · fit_steps: step numbers
     that they ran in, which gives how many run at once.
@@ -197,23 +230,31 @@ def queue_of(
         return None
     mine = np.isin(requests, chosen)
     return Queue(
-        batches=batches,
+        over=over,
         meta=meta,
         request=chosen,
         first=first[mine],
         last=last[mine],
         at_once=round(float((last - first + 1).sum()) / max(fit_steps, 1)),
-        topics=topic_order(_usage(batches(), meta, chosen), seed),
+        topics=topic_order(_usage(over, meta, chosen), seed),
         seed=seed,
     )
 
 
-def _usage(batches: Iterable[TokenBatch], meta: TraceMeta, requests: IntArray) -> FloatArray:
+def _usage(over: Passes, meta: TraceMeta, requests: IntArray) -> FloatArray:
     """float64[Q, D] tokens of each request per expert, over a sample of layers."""
     layers = feature_layers(len(meta.layers), meta.experts)
     usage = np.zeros((len(requests), len(layers), meta.experts), np.int64)
+    for part in over(partial(_count_usage, requests=requests, layers=layers, experts=meta.experts), usage.nbytes):
+        usage += part
+    return usage.reshape(len(requests), -1).astype(np.float64)
+
+
+def _count_usage(batches: Iterable[TokenBatch], *, requests: IntArray, layers: IntArray, experts: int) -> IntArray:
+    """int64[Q, l, E] of a part."""
+    usage = np.zeros((len(requests), len(layers), experts), np.int64)
     for batch in batches:
         place = np.minimum(np.searchsorted(requests, batch.request), len(requests) - 1)
         row = np.where(requests[place] == batch.request, place, -1)
         kernels.load().count_windows(frozen(batch.experts[:, layers]), sealed(row.astype(np.int32)), usage)
-    return usage.reshape(len(requests), -1).astype(np.float64)
+    return usage

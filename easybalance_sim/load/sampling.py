@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, IntArray, frozen, require_shape, stream
+from easybalance_sim.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    Int16Array,
+    IntArray,
+    frozen,
+    numbers_at,
+    require_shape,
+)
 from easybalance_sim.errors import EbsimError
 from easybalance_sim.trace.schema import TokenBatch
 
@@ -35,28 +44,55 @@ class TokenSample:
         return len(self.source_node)
 
 
-def sample_tokens(batches: Iterable[TokenBatch], limit: int, seed: int, node_of_rank: IntArray) -> TokenSample | None:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draw:
+    """Tokens of a part of a trace that may be sampled. key: float64[n] random numbers, the smallest stay ·
+    experts: uint8|uint16[n, L, K] · source_rank: int16[n]."""
+
+    key: FloatArray
+    experts: AnyArray
+    source_rank: Int16Array
+
+
+def draw_tokens(
+    batches: Iterable[TokenBatch], keep: Callable[[TokenBatch], BoolArray | None], limit: int, seed: int
+) -> Draw | None:
+    """At most `limit` tokens of batches without gaps, in trace order; None without any.
+
+    Streams: each token has a random number by its place in the trace and the `limit` smallest stay, so memory does not
+    grow and the sample does not depend on how the tokens fall into batches. keep: mask of the tokens that count.
+    """
+    found: Draw | None = None
+    for batch in batches:
+        mask = keep(batch)
+        key = numbers_at(seed, "token sample", batch.first_row, batch.tokens)
+        mine = np.arange(batch.tokens) if mask is None else np.flatnonzero(mask)
+        few = mine[np.sort(np.argsort(key[mine], kind="stable")[:limit])]
+        fresh = Draw(key=key[few], experts=batch.experts[few], source_rank=batch.source_rank[few])
+        found = fresh if found is None else _smallest([found, fresh], limit)
+    return found
+
+
+def sample_of(draws: Iterable[Draw | None], limit: int, node_of_rank: IntArray) -> TokenSample | None:
     """At most `limit` tokens, every token as likely as any other, in trace order; None without tokens.
 
-    Streams: each token draws a number and the `limit` smallest stay, so memory does not grow with the trace and the
-    sample does not depend on how the tokens fall into batches. node_of_rank: int64[R].
+    draws: of the parts of a trace, in order · node_of_rank: int64[R].
     """
-    random = stream(seed, "token sample")
-    keys: FloatArray = np.empty(0)
-    experts: AnyArray | None = None
-    ranks = np.empty(0, np.int16)
-    for batch in batches:
-        drawn = random.random(batch.tokens)
-        if experts is None:
-            experts = batch.experts[:0]
-        fresh = np.flatnonzero(drawn < (np.inf if len(keys) < limit else keys.max(initial=0.0)))
-        keys = np.concatenate([keys, drawn[fresh]])
-        experts = np.concatenate([experts, batch.experts[fresh]])
-        ranks = np.concatenate([ranks, batch.source_rank[fresh]])
-        kept = np.sort(np.argsort(keys, kind="stable")[:limit])
-        keys, experts, ranks = keys[kept], experts[kept], ranks[kept]
-    if experts is None or not len(keys):
+    known = [draw for draw in draws if draw is not None and len(draw.key)]
+    if not known:
         return None
-    known = (ranks >= 0) & (ranks < len(node_of_rank))
-    node = np.where(known, node_of_rank[np.where(known, ranks, 0)], -1)
-    return TokenSample(experts=experts, source_node=node.astype(np.int16))
+    chosen = _smallest(known, limit)
+    rank = chosen.source_rank
+    placed = (rank >= 0) & (rank < len(node_of_rank))
+    node = np.where(placed, node_of_rank[np.where(placed, rank, 0)], -1)
+    return TokenSample(experts=chosen.experts, source_node=node.astype(np.int16))
+
+
+def _smallest(draws: Sequence[Draw], limit: int) -> Draw:
+    key = np.concatenate([draw.key for draw in draws])
+    kept = np.sort(np.argsort(key, kind="stable")[:limit])
+    return Draw(
+        key=key[kept],
+        experts=np.concatenate([draw.experts for draw in draws])[kept],
+        source_rank=np.concatenate([draw.source_rank for draw in draws])[kept],
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from easybalance_sim.arrays import BoolArray
 from easybalance_sim.errors import UsageError
+from easybalance_sim.load.counting import Windowing
 from easybalance_sim.load.split import Split
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import PHASES, TokenBatch
+
+_USUAL = Windowing()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -19,7 +22,7 @@ class Selection:
     """A filter over token batches.
 
     phase: code or None for all · workloads: codes or None for all · split, side: the side to keep, or None for both ·
-    without: tokens that this other selection holds are left out · every, window_steps: keep one in `every` windows.
+    without: tokens that this other selection holds are left out · every, windowing: keep one in `every` windows.
     """
 
     phase: int | None = None
@@ -28,11 +31,15 @@ class Selection:
     side: int = 0
     without: Selection | None = None
     every: int = 1
-    window_steps: int = 1
+    windowing: Windowing = _USUAL
 
     def batches(self, trace: TokenTrace) -> Iterator[TokenBatch]:
-        """The chosen tokens of `trace`, batches without any left out; a step keeps only its chosen tokens."""
-        for batch in trace.batches():
+        """The chosen tokens of `trace`, see `of`."""
+        return self.of(trace.batches())
+
+    def of(self, batches: Iterable[TokenBatch]) -> Iterator[TokenBatch]:
+        """The chosen tokens, batches without any left out; a step keeps only its chosen tokens."""
+        for batch in batches:
             keep = self.mask(batch)
             if keep is None:
                 yield batch
@@ -43,9 +50,9 @@ class Selection:
         """The same filter on one side of a split."""
         return replace(self, split=split, side=side)
 
-    def sampled(self, every: int, window_steps: int) -> Selection:
-        """The same filter on one in `every` windows of `window_steps` steps."""
-        return replace(self, every=every, window_steps=window_steps)
+    def sampled(self, every: int, windowing: Windowing) -> Selection:
+        """The same filter on one in `every` windows."""
+        return replace(self, every=every, windowing=windowing)
 
     def mask(self, batch: TokenBatch) -> BoolArray | None:
         """bool[T] tokens to keep, None for all."""
@@ -57,7 +64,7 @@ class Selection:
         if self.split is not None:
             parts.append(self.split.mask(batch, self.side))
         if self.every > 1:
-            parts.append(batch.step // self.window_steps % self.every == 0)
+            parts.append(self.windowing.ids(batch) % self.every == 0)
         if self.without is not None:
             out = self.without.mask(batch)
             parts.append(np.zeros(batch.tokens, np.bool_) if out is None else ~out)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray, Int32Array, IntArray, frozen
+from easybalance_sim.arrays import BoolArray, Int32Array, IntArray, frozen, sealed
 from easybalance_sim.errors import EbsimError
 
 
@@ -40,16 +41,20 @@ class LoadWindows:
             raise EbsimError("window ids must rise, each once", where="LoadWindows")
 
     def __add__(self, other: LoadWindows) -> LoadWindows:
-        if self._kind != other._kind:
+        return self.merged([other])
+
+    def merged(self, others: Sequence[LoadWindows]) -> LoadWindows:
+        """This and other shards in one, as `+` gives it step by step."""
+        if any(other._kind != self._kind for other in others):
             raise EbsimError("shards differ in window length, stratum or [L, E]", where="LoadWindows")
-        ids = np.union1d(self.window, other.window)
+        ids = np.unique(np.concatenate([shard.window for shard in (self, *others)]))
         tokens = np.zeros((len(ids), *self.tokens.shape[1:]), np.int64)
         steps = np.zeros(len(ids), np.int32)
-        for shard in (self, other):
+        for shard in (self, *others):
             rows = np.searchsorted(ids, shard.window)
             tokens[rows] += shard.tokens
             steps[rows] += shard.steps
-        return self._with(tokens, ids, steps)
+        return self._with(sealed(tokens), sealed(ids), sealed(steps))
 
     def pick(self, keep: BoolArray | slice) -> LoadWindows:
         """The windows chosen by a mask or a slice."""

@@ -12,8 +12,9 @@ from easybalance_sim.gate.judge import judge
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.plan.migration import migration
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.planning.session import Session
+from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.traffic import Traffic
 from easybalance_sim.trace.dataset import TokenTrace
 
 
@@ -107,6 +108,13 @@ def _share(baseline: Mapping[str, Any], plan: Mapping[str, Any], least: Mapping[
     most = baseline["rank_imbalance"]["mean"] - least["mean"]
     saved: float = baseline["rank_imbalance"]["mean"] - plan["rank_imbalance"]["mean"]
     return round(saved / most, 4) if most > 1e-9 else None
+
+
+def tell_if_thinned(traffic: Traffic, tell: Listener) -> None:
+    """A note when the windows of a long trace are not all counted; every token is replayed all the same."""
+    every = traffic.counted_every()
+    if every > 1:
+        tell.note(f"the trace is long: loads are counted in one of {every} windows (held-out tokens are all replayed)")
 
 
 class Stopwatch:

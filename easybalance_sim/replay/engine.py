@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +13,7 @@ from easybalance_sim.arrays import AnyArray, Int32Array, IntArray, frozen, seale
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
+from easybalance_sim.kernels.threads import cores
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import Dispatch, prepare
@@ -73,23 +73,39 @@ def replay(
     route: Links,
     windowing: Windowing,
     recorded_ranks: int,
-    progress: Callable[[int], None] = lambda tokens: None,
 ) -> list[Outcome]:
     """Replay all batches under every subject; one pass over the trace, memory independent of its length per step.
 
     recorded_ranks: R of the recording; when it is not the cluster's R, a token's source rank is request mod R.
-    progress: called with the tokens done after each batch.
     """
+    return outcomes([tally(batches, subjects, route, windowing, recorded_ranks)], subjects)
+
+
+def tally(
+    batches: Iterable[TokenBatch],
+    subjects: Sequence[Subject],
+    route: Links,
+    windowing: Windowing,
+    recorded_ranks: int,
+) -> list[Tally]:
+    """What every subject does on a part of a trace, as `replay` for `outcomes`."""
     tallies = [Tally(item.plan, item.cost.speed) for item in subjects]
-    workers = len(os.sched_getaffinity(0))
     for batch in batches:
         placed = with_sources(batch, len(route.node), recorded_ranks)
         for chunk in _chunks(placed, max(item.plan.slots for item in subjects)):
             layout = _Steps.of(chunk, windowing, len(route.node))
-            for item, tally in zip(subjects, tallies, strict=True):
-                tally.add(_block(chunk, layout, item, route, workers))
-        progress(batch.tokens)
-    return [tally.outcome(item.cost.copy_bytes) for item, tally in zip(subjects, tallies, strict=True)]
+            for item, one in zip(subjects, tallies, strict=True):
+                one.add(_block(chunk, layout, item, route, cores()))
+    return tallies
+
+
+def outcomes(parts: Iterable[Sequence[Tally]], subjects: Sequence[Subject]) -> list[Outcome]:
+    """The outcome of every subject over the parts of a trace, in order."""
+    whole = [Tally(item.plan, item.cost.speed) for item in subjects]
+    for part in parts:
+        for one, later in zip(whole, part, strict=True):
+            one.extend(later)
+    return [one.outcome(item.cost.copy_bytes) for item, one in zip(subjects, whole, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,6 +142,7 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
     tokens = np.diff(steps.start)
     _require_conserved(rank_sums(slot_tokens, plan), tokens * batch.experts.shape[2])
     return StepBlock(
+        step=steps.step,
         window=steps.window,
         tokens=tokens,
         slot_tokens=slot_tokens,

@@ -1,4 +1,4 @@
-"""Adds up replayed steps: imbalance per window, seconds per step, bytes per pair; shards merge by `+` of sums."""
+"""Adds up replayed steps: imbalance per window, seconds per step, bytes per pair; parts of a trace join in order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from easybalance_sim.plan.bounds import window_bound
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.outcome import Outcome
 
+MOST_SECONDS = 1 << 22
+"""Layer seconds that are kept; of more steps a random sample stays."""
+PICOSECONDS = 1e12
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepBlock:
     """Replayed steps of one plan.
 
-    window: int64[W] window of each step · tokens: int64[W] · slot_tokens: int32[W, L, P] assignments · seconds: per
-    step and layer · rank_pairs: int64[R, R], node_pairs: int64[N, N] copies.
+    step, window: int64[W] · tokens: int64[W] · slot_tokens: int32[W, L, P] assignments · seconds: per step and layer ·
+    rank_pairs: int64[R, R], node_pairs: int64[N, N] copies.
     """
 
+    step: IntArray
     window: IntArray
     tokens: IntArray
     slot_tokens: Int32Array
@@ -30,7 +35,10 @@ class StepBlock:
 
 
 class Tally:
-    """What a plan did over all steps added so far; speed: float64[R] of the ranks, None = equal."""
+    """What a plan did over all steps added so far; speed: float64[R] of the ranks, None = equal.
+
+    Everything that is summed is whole numbers, so that the outcome does not depend on where a trace was cut into parts.
+    """
 
     def __init__(self, plan: Plan, speed: FloatArray | None = None) -> None:
         self.plan, self.speed = plan, speed
@@ -38,29 +46,32 @@ class Tally:
         self.rank_pairs: IntArray = np.zeros((plan.ranks, plan.ranks), np.int64)
         self.node_pairs: IntArray = np.zeros((0, 0), np.int64)
         self.slot_tokens: IntArray = np.zeros((plan.layers, plan.slots), np.int64)
-        self._open: _Windows | None = None
-        self._ratios: list[FloatArray] = []
-        self._bounds: list[FloatArray] = []
-        self._window_steps: list[IntArray] = []
-        self._total = [np.zeros((0, plan.layers), np.float32)]
+        self._ratios = _Ratios(plan, speed)
+        self._seconds = _Seconds(plan.layers)
         self._active: IntArray = np.zeros(int(plan.slots_per_rank.max()) + 1, np.int64)
-        self._parts = np.zeros(3)
+        self._parts: IntArray = np.zeros(3, np.int64)
 
     def add(self, block: StepBlock) -> None:
         """Add a block; blocks must come in step order."""
-        self.tokens += int(block.tokens.sum())
-        self.steps += len(block.tokens)
-        self.rank_pairs = self.rank_pairs + block.rank_pairs
-        self.node_pairs = block.node_pairs + (self.node_pairs if self.node_pairs.size else 0)
-        seconds = block.seconds
-        self._total.append(seconds.total.astype(np.float32))
-        self._active += np.bincount(seconds.active.ravel(), minlength=len(self._active))
-        self._parts += [float(seconds.dispatch.sum()), float(seconds.expert.sum()), float(seconds.combine.sum())]
-        self._add_windows(block)
+        windows, seconds = _Windows.of(block), block.seconds
+        self._ratios.add(windows)
+        self._seconds.add(block.step, seconds.total.astype(np.float32))
+        parts = [_picoseconds(part) for part in (seconds.dispatch, seconds.expert, seconds.combine)]
+        active = np.bincount(seconds.active.ravel(), minlength=len(self._active))
+        slot_tokens = windows.slot_tokens.sum(axis=0)
+        self._count(int(block.tokens.sum()), len(block.tokens), slot_tokens, active, np.array(parts, np.int64))
+        self._count_pairs(block.rank_pairs, block.node_pairs)
+
+    def extend(self, later: Tally) -> None:
+        """Add the steps of another tally of the same plan, all of which come later."""
+        self._ratios.extend(later._ratios)
+        self._seconds.extend(later._seconds)
+        self._count(later.tokens, later.steps, later.slot_tokens, later._active, later._parts)
+        self._count_pairs(later.rank_pairs, later.node_pairs)
 
     def outcome(self, copy_bytes: float) -> Outcome:
         """Everything so far as a value; copy_bytes: bytes of one copy, dispatch + combine."""
-        ratios, bounds = self._by_window()
+        ratios, bounds = self._ratios.by_window()
         return Outcome(
             plan=self.plan,
             tokens=self.tokens,
@@ -68,9 +79,9 @@ class Tally:
             tokens_per_step=self.tokens / max(self.steps, 1),
             window_imbalance=ratios,
             window_bound=bounds,
-            layer_seconds=np.concatenate(self._total),
+            layer_seconds=self._seconds.kept(),
             active_slots=self._active,
-            phase_share=self._parts / max(self._parts.sum(), 1e-300),
+            phase_share=self._parts / max(int(self._parts.sum()), 1),
             expert_tokens=expert_sums(self.slot_tokens, self.plan),
             rank_pairs=self.rank_pairs,
             node_pairs=self.node_pairs,
@@ -78,32 +89,133 @@ class Tally:
             speed=self.speed,
         )
 
-    def _by_window(self) -> tuple[FloatArray, FloatArray]:
+    def _count(self, tokens: int, steps: int, slot_tokens: IntArray, active: IntArray, parts: IntArray) -> None:
+        self.tokens += tokens
+        self.steps += steps
+        self.slot_tokens = self.slot_tokens + slot_tokens
+        self._active = self._active + active
+        self._parts = self._parts + parts
+
+    def _count_pairs(self, rank_pairs: IntArray, node_pairs: IntArray) -> None:
+        self.rank_pairs = self.rank_pairs + rank_pairs
+        if node_pairs.size:
+            self.node_pairs = node_pairs + (self.node_pairs if self.node_pairs.size else 0)
+
+
+class _Seconds:
+    """Seconds of steps and layers, of all steps while they are few. Of more, those stay whose number hashes low: a
+    choice that has no rhythm and that every part of a trace makes alike."""
+
+    def __init__(self, layers: int) -> None:
+        self._most = max(1, MOST_SECONDS // layers)
+        self._parts = [np.zeros((0, layers), np.float32)]
+        self._steps: list[IntArray] = [np.zeros(0, np.int64)]
+        self._halvings = self._count = 0
+
+    def add(self, step: IntArray, seconds: AnyArray) -> None:
+        """step: int64[W] · seconds: float32[W, L]."""
+        stay = _lots(step) >> np.uint64(64 - self._halvings) == 0 if self._halvings else slice(None)
+        self._steps.append(step[stay])
+        self._parts.append(seconds[stay])
+        self._count += len(self._steps[-1])
+        while self._count > self._most:
+            self._halvings += 1
+            self._thin()
+
+    def extend(self, later: _Seconds) -> None:
+        if later._halvings > self._halvings:
+            self._halvings = later._halvings
+            self._thin()
+        for step, seconds in zip(later._steps, later._parts, strict=True):
+            self.add(step, seconds)
+
+    def kept(self) -> AnyArray:
+        """float32[W, L] in order of the steps."""
+        return np.concatenate(self._parts)
+
+    def _thin(self) -> None:
+        steps, seconds = np.concatenate(self._steps), np.concatenate(self._parts)
+        stay = _lots(steps) >> np.uint64(64 - self._halvings) == 0
+        self._steps, self._parts = [steps[stay]], [seconds[stay]]
+        self._count = len(self._steps[0])
+
+
+class _Ratios:
+    """Imbalance and bound per window. The first and the last window stay open: the parts before and behind may have
+    more of them."""
+
+    def __init__(self, plan: Plan, speed: FloatArray | None) -> None:
+        self._plan, self._speed = plan, speed
+        self._first: _Windows | None = None
+        self._last: _Windows | None = None
+        self._closed = _Closed.none(plan.layers)
+
+    def add(self, windows: _Windows) -> None:
+        """Windows behind those known; the first may be the last one known."""
+        known = windows if self._last is None else self._last.then(windows)
+        if self._first is None and len(known.ids) > 1:
+            self._first, known = known.part(slice(0, 1)), known.part(slice(1, None))
+        self._closed.append(self._judged(known.part(slice(0, -1))))
+        self._last = known.part(slice(-1, None))
+
+    def extend(self, later: _Ratios) -> None:
+        """Everything of a later part."""
+        if later._last is None:
+            return
+        if later._first is None:
+            self.add(later._last)
+            return
+        self.add(later._first)
+        if self._first is None:
+            self._first = self._last
+        elif self._last is not None:
+            self._closed.append(self._judged(self._last))
+        self._closed.append(later._closed)
+        self._last = later._last
+
+    def by_window(self) -> tuple[FloatArray, FloatArray]:
         """float64[w, L] imbalance per window and layer, and what no plan goes below; a last window cut short is left
         out if others exist, layers without traffic are NaN."""
-        last = [] if self._open is None else [self._open]
-        empty = np.zeros((0, self.plan.layers))
-        ratios = np.concatenate([empty, *self._ratios, *(self._imbalance(one) for one in last)])
-        bounds = np.concatenate([empty, *self._bounds, *(self._bound(one) for one in last)])
-        steps = np.concatenate([np.zeros(0, np.int64), *self._window_steps, *(one.steps for one in last)])
+        every = _Closed.none(self._plan.layers)
+        every.append(self._judged(self._first))
+        every.append(self._closed)
+        every.append(self._judged(self._last))
+        steps, ratios, bounds = every.joined()
         whole = slice(0, -1) if len(steps) > 1 and steps[-1] < steps.max() else slice(None)
         return ratios[whole], bounds[whole]
 
-    def _add_windows(self, block: StepBlock) -> None:
-        added = _Windows.of(block)
-        self.slot_tokens = self.slot_tokens + added.slot_tokens.sum(axis=0)
-        known = added if self._open is None else self._open.then(added)
-        closed, self._open = known.closed(), known.last()
-        if len(closed.ids):
-            self._ratios.append(self._imbalance(closed))
-            self._bounds.append(self._bound(closed))
-            self._window_steps.append(closed.steps)
+    def _judged(self, windows: _Windows | None) -> _Closed:
+        found = _Closed.none(self._plan.layers)
+        if windows is not None and len(windows.ids):
+            found.steps.append(windows.steps)
+            found.ratios.append(imbalance(rank_sums(windows.slot_tokens, self._plan), self._speed))
+            experts = expert_sums(windows.slot_tokens, self._plan)
+            found.bounds.append(window_bound(experts, self._plan.slots_per_rank, self._speed))
+        return found
 
-    def _imbalance(self, windows: _Windows) -> FloatArray:
-        return imbalance(rank_sums(windows.slot_tokens, self.plan), self.speed)
 
-    def _bound(self, windows: _Windows) -> FloatArray:
-        return window_bound(expert_sums(windows.slot_tokens, self.plan), self.plan.slots_per_rank, self.speed)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Closed:
+    """Windows to which nothing is added any more. steps: int64[w], ratios, bounds: float64[w, L]; in pieces."""
+
+    steps: list[IntArray]
+    ratios: list[FloatArray]
+    bounds: list[FloatArray]
+
+    @classmethod
+    def none(cls, layers: int) -> _Closed:
+        empty = np.zeros((0, layers))
+        return cls(steps=[np.zeros(0, np.int64)], ratios=[empty], bounds=[empty])
+
+    def append(self, later: _Closed) -> None:
+        """These and later ones."""
+        self.steps.extend(later.steps)
+        self.ratios.extend(later.ratios)
+        self.bounds.extend(later.bounds)
+
+    def joined(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """steps, ratios and bounds in one piece each."""
+        return np.concatenate(self.steps), np.concatenate(self.ratios), np.concatenate(self.bounds)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,13 +249,23 @@ class _Windows:
         slot_tokens[0] += self.slot_tokens[0]
         return _Windows(ids=later.ids, steps=steps, slot_tokens=slot_tokens)
 
-    def closed(self) -> _Windows:
-        """All but the last, which may go on."""
-        return _Windows(ids=self.ids[:-1], steps=self.steps[:-1], slot_tokens=self.slot_tokens[:-1])
+    def part(self, rows: slice) -> _Windows:
+        """Some of them; a copy, so that the others can be forgotten."""
+        return _Windows(ids=self.ids[rows], steps=self.steps[rows], slot_tokens=self.slot_tokens[rows].copy())
 
-    def last(self) -> _Windows:
-        """The last one; a copy, so that the others can be forgotten."""
-        return _Windows(ids=self.ids[-1:], steps=self.steps[-1:], slot_tokens=self.slot_tokens[-1:].copy())
+
+def _picoseconds(seconds: FloatArray) -> int:
+    """Sum in whole picoseconds."""
+    return int(np.rint(seconds * PICOSECONDS).astype(np.int64).sum())
+
+
+def _lots(step: IntArray) -> AnyArray:
+    """uint64[W] well-mixed bits of each step number (the finaliser of MurmurHash3, Appleby 2011)."""
+    x: AnyArray = step.astype(np.uint64)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
+    mixed: AnyArray = x ^ (x >> np.uint64(33))
+    return mixed
 
 
 def rank_sums(slot_values: AnyArray, plan: Plan) -> AnyArray:

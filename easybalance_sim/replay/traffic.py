@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,16 +13,16 @@ from easybalance_sim.arrays import AnyArray, BoolArray, IntArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import UsageError
-from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
+from easybalance_sim.load.counting import Windowing, count_windows, sampling, windows_of_counts
 from easybalance_sim.load.folds import Fold, folds_of_requests, folds_of_windows
 from easybalance_sim.load.headroom import most_windows, searched_steps
 from easybalance_sim.load.rebatch import Queue, queue_of
-from easybalance_sim.load.sampling import TokenSample, sample_tokens
+from easybalance_sim.load.sampling import Draw, TokenSample, draw_tokens, sample_of
 from easybalance_sim.load.selection import Selection
 from easybalance_sim.load.split import FIT, HELD_OUT, MODES, Split
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.replay.engine import links, replay, subject, with_sources
+from easybalance_sim.replay.engine import links, outcomes, subject, tally, with_sources
 from easybalance_sim.replay.expected import replay_counts
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.trace.dataset import TokenTrace
@@ -62,6 +63,9 @@ class Traffic(Protocol):
     def judged_windows(self) -> LoadWindows:
         """Counts of the held-out side, all of its windows; of the fit side when nothing is held out."""
 
+    def counted_every(self) -> int:
+        """One in how many windows `fit_windows` and `judged_windows` hold; of a very long trace not all."""
+
     def finer_windows(self, recorded: LoadWindows) -> LoadWindows | None:
         """Shorter windows of the fit side where few are recorded, None when the recorded ones will do."""
 
@@ -99,11 +103,15 @@ class TokenTraffic:
 
     def fit_windows(self) -> LoadWindows:
         """Counts of the fit side; the last window is left out when it was cut short."""
-        return count_windows(self._side(FIT).batches(self.trace), self.trace.meta, self.windowing).full_only()
+        return self._windows(FIT, self.windowing).full_only()
 
     def judged_windows(self) -> LoadWindows:
         """Counts of the held-out side."""
-        return count_windows(self._side(HELD_OUT).batches(self.trace), self.trace.meta, self.windowing)
+        return self._windows(HELD_OUT, self.windowing)
+
+    def counted_every(self) -> int:
+        """As many as keep the memory that counts take within bounds."""
+        return sampling(self.trace.scan(), self.trace.meta, self.windowing)
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """See `load.rebatch`."""
@@ -119,8 +127,7 @@ class TokenTraffic:
         steps = searched_steps(len(recorded.window), _steps(recorded))
         if not recorded.steps_per_window or steps == recorded.steps_per_window:
             return None
-        batches = self._side(FIT).batches(self.trace)
-        return count_windows(batches, self.trace.meta, Windowing(steps=steps)).full_only()
+        return self._windows(FIT, Windowing(steps=steps)).full_only()
 
     def folds(self, recorded: LoadWindows, seed: int) -> tuple[Fold, ...]:
         """Folds without a request in common; of windows where requests are too few."""
@@ -137,7 +144,7 @@ class TokenTraffic:
             if self.selection.workloads is not None:
                 chosen = chosen & np.isin(scan.request_workload, self.selection.workloads)
             self._queues[seed] = queue_of(
-                lambda: self._side(FIT).batches(self.trace),
+                partial(self._over, FIT),
                 self.trace.meta,
                 scan,
                 scan.request[chosen],
@@ -148,35 +155,53 @@ class TokenTraffic:
 
     def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
         """At most `limit` tokens with the nodes that they enter at, as in replay."""
-        ranks = bench.topology.ranks
-        placed = (with_sources(b, ranks, bench.recorded_ranks) for b in self._side(FIT).batches(self.trace))
-        return sample_tokens(placed, limit, bench.seed, bench.topology.node_of_rank)
+        draw = partial(
+            _draw,
+            chosen=self._side(FIT),
+            ranks=bench.topology.ranks,
+            recorded_ranks=bench.recorded_ranks,
+            limit=limit,
+            seed=bench.seed,
+        )
+        return sample_of(self.trace.map(draw), limit, bench.topology.node_of_rank)
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Every token of one side under every plan; a long fit side is sampled by windows."""
         chosen = self._side(side)
         if side == FIT:
             work = self.trace.scan().tokens * len(self.trace.meta.layers) * self.trace.meta.top_k * len(plans)
-            chosen = chosen.sampled(max(1, round(work / SCORING_ASSIGNMENTS)), self.windowing.steps)
+            chosen = chosen.sampled(max(1, round(work / SCORING_ASSIGNMENTS)), self.windowing)
         subjects = [subject(plan, bench.topology, bench.rule, bench.cost(plan), bench.seed) for plan in plans]
         label = "replaying the held-out side" if side == HELD_OUT else "scoring candidates on the fit side"
         done = bench.progress(label, self.trace.scan().tokens)
-        outcomes = replay(
-            _counted(chosen.batches(self.trace), done),
-            subjects,
-            links(bench.topology, bench.mode),
-            bench.windowing,
-            bench.recorded_ranks,
+        work_on = partial(
+            tally,
+            subjects=subjects,
+            route=links(bench.topology, bench.mode),
+            windowing=bench.windowing,
+            recorded_ranks=bench.recorded_ranks,
         )
-        if outcomes[0].tokens == 0:
+        found = outcomes(self.trace.map(_Chosen(chosen, work_on), advance=done), subjects)
+        if found[0].tokens == 0:
             raise UsageError(
                 "no token is left to judge on", where="trace", fix="choose other --workload, --phase or --split"
             )
-        return outcomes
+        return found
 
     def has_held_out(self) -> bool:
         """A token split never leaves the held-out side empty."""
         return True
+
+    def _windows(self, side: int, windowing: Windowing) -> LoadWindows:
+        """Counts of one side, of one in `counted_every` windows."""
+        chosen = self._side(side).sampled(sampling(self.trace.scan(), self.trace.meta, windowing), windowing)
+        work = _Chosen(chosen, partial(count_windows, meta=self.trace.meta, windowing=windowing))
+        parts: list[LoadWindows] = list(self.trace.map(work))
+        return parts[0].merged(parts[1:])
+
+    def _over(self, side: int, work: Callable[[Iterable[TokenBatch]], Any], state_bytes: int) -> Iterator[Any]:
+        """Work on every token of one side."""
+        return self.trace.map(_Chosen(self._side(side), work), state_bytes=state_bytes)
 
     def _side(self, side: int) -> Selection:
         return self.selection if self.split is None else self.selection.of_side(self.split, side)
@@ -202,6 +227,10 @@ class CountTraffic:
     def judged_windows(self) -> LoadWindows:
         """The held-out windows."""
         return windows_of_counts(self.trace).pick(self.held if self.has_held_out() else self.fit)
+
+    def counted_every(self) -> int:
+        """Every one: a count trace is small."""
+        return 1
 
     def rebatched_windows(self, recorded: LoadWindows, seed: int) -> IntArray:
         """None: counts do not know requests."""
@@ -287,7 +316,19 @@ def _share(count: int, held_out: float) -> int:
     return int(np.clip(round(count * held_out), 1, count - 1))
 
 
-def _counted(batches: Iterator[TokenBatch], done: Callable[[int], None]) -> Iterator[TokenBatch]:
-    for batch in batches:
-        yield batch
-        done(batch.tokens)
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """Work on the tokens that a selection keeps."""
+
+    selection: Selection
+    work: Callable[[Iterable[TokenBatch]], Any]
+
+    def __call__(self, batches: Iterable[TokenBatch]) -> Any:
+        return self.work(self.selection.of(batches))
+
+
+def _draw(
+    batches: Iterable[TokenBatch], *, chosen: Selection, ranks: int, recorded_ranks: int, limit: int, seed: int
+) -> Draw | None:
+    placed = (with_sources(batch, ranks, recorded_ranks) for batch in batches)
+    return draw_tokens(placed, chosen.mask, limit, seed)

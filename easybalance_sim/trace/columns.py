@@ -97,6 +97,16 @@ def batch_from(
     )
 
 
+def workload_code(name: str, known: dict[str, int], where: str = "") -> int:
+    """The code of a workload; `known` learns a new name. Raises `TraceError` when there are too many."""
+    code = known.setdefault(name, len(known))
+    if code > np.iinfo(np.int16).max:
+        raise TraceError(
+            f"column workload has more than {code} names", where=where, fix="name classes, not single requests"
+        )
+    return code
+
+
 class _Reader:
     """Reads the light columns of one record, one row per token."""
 
@@ -136,14 +146,7 @@ class _Reader:
         return codes
 
     def _code(self, name: str, text: str, known: dict[str, int]) -> int:
-        if name == "phase":
-            return phase_code(text)
-        code = known.setdefault(text, len(known))
-        if code > np.iinfo(np.int16).max:
-            raise TraceError(
-                f"column {name} has more than {code} names", where=self._where, fix="name classes, not single requests"
-            )
-        return code
+        return phase_code(text) if name == "phase" else workload_code(text, known, self._where)
 
     def _column(self, name: str) -> AnyArray:
         column = self._record.column(name)

@@ -1,30 +1,40 @@
-"""`open_trace`: token traces as a stream of whole steps, count traces as one value."""
+"""`open_trace`: token traces as a stream of whole steps or as work on their parts, count traces as one value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-import numpy as np
-import pyarrow as pa
-
-from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import columns, layouts
 from easybalance_sim.trace.counts import read_count_trace
-from easybalance_sim.trace.files import LayoutHints, expand, open_parquet, read_meta, reading, require_same_model
-from easybalance_sim.trace.scan import TraceScan, scan_batches
-from easybalance_sim.trace.schema import NO_WORKLOAD, CountTrace, TokenBatch, TraceMeta
-from easybalance_sim.trace.validation import check_batch, check_steps, warmup_tokens
+from easybalance_sim.trace.files import LayoutHints, expand, open_parquet, read_meta, require_same_model
+from easybalance_sim.trace.opening import LIGHT, open_source
+from easybalance_sim.trace.parts import Part, Source
+from easybalance_sim.trace.scan import TraceScan
+from easybalance_sim.trace.schema import CountTrace, TokenBatch, TraceMeta
+from easybalance_sim.trace.source import TraceFile, spans_of
+from easybalance_sim.workers import Workers
+from easybalance_sim.workers.threads import Threads, ahead
 
-BATCH_TOKENS = 65536
-_LIGHT = ("step", "request", "position", "phase", "source_rank", "workload", "time_s")
+OPTIONAL = frozenset({"time_s", "gates"})
+Result = TypeVar("Result")
+Advance = Callable[[int], None]
 
 
-def open_trace(paths: Sequence[Path], hints: LayoutHints | None = None) -> TokenTrace | CountTrace:
-    """Open trace files or folders of one model. Raises `TraceError` with one line for anything unusable."""
+def unheard(tokens: int) -> None:
+    """Progress that nobody listens to."""
+
+
+def open_trace(
+    paths: Sequence[Path], hints: LayoutHints | None = None, workers: Workers | None = None
+) -> TokenTrace | CountTrace:
+    """Open trace files or folders of one model; workers: who passes over it, the threads of this process unless said.
+
+    Raises `TraceError` with one line for anything unusable.
+    """
     files = expand(paths)
     metas = [read_meta(open_parquet(path), path, hints) for path in files]
     meta = require_same_model(metas, files)
@@ -35,174 +45,126 @@ def open_trace(paths: Sequence[Path], hints: LayoutHints | None = None) -> Token
             where=str(files[0]),
             fix=f"map them back through {plan} and record logical ids",
         )
-    return read_count_trace(files, meta) if meta.kind == "counts" else TokenTrace(files, metas, meta)
+    return read_count_trace(files, meta) if meta.kind == "counts" else TokenTrace(files, metas, meta, workers)
 
 
 class TokenTrace:
     """A token trace over one or more files; memory stays flat however long it is.
 
-    meta: the common metadata · paths: the files · workloads: names that `TokenBatch.workload` indexes, filled as
-    batches are read and complete after `scan`. Times and gates are read when every file has them.
+    meta: the common metadata · paths: the files. Times and gates are read when every file has them. The first complete
+    pass over the ids checks every one (see `validation`); later passes trust them.
     """
 
-    def __init__(self, paths: Sequence[Path], metas: Sequence[TraceMeta], meta: TraceMeta) -> None:
+    def __init__(
+        self, paths: Sequence[Path], metas: Sequence[TraceMeta], meta: TraceMeta, workers: Workers | None = None
+    ) -> None:
         self.paths, self.meta = tuple(paths), meta
-        self._metas = tuple(metas)
-        self._workloads: dict[str, int] = {NO_WORKLOAD: 0}
-        self._scan: TraceScan | None = None
+        self._workers: Workers = Threads() if workers is None else workers
+        self._files = _files(paths, metas)
+        self._spans = spans_of(self._files)
+        self._opened: tuple[Source, TraceScan] | None = None
         self._checked = False
-        self._warmup: int | None = None
-        self._left_out: set[str] = set()
-        for path, file_meta in zip(paths, metas, strict=True):
-            schema = open_parquet(path).schema_arrow
-            columns.require(schema, file_meta, str(path))
-            self._left_out |= {"time_s", "gates"} - set(schema.names)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the files, warm-up included."""
+        return sum(span.tokens for span in self._spans)
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Workload names by code."""
-        return tuple(self._workloads)
+        """The names that `TokenBatch.workload` indexes."""
+        return tuple(self._source().workloads)
 
-    def scan(self) -> TraceScan:
-        """One pass over the light columns: totals, requests, phases, workloads. Raises `TraceError` on bad steps."""
-        if self._scan is None:
-            self._scan = scan_batches(self._whole_steps(_LIGHT), self._warmup_tokens())
-        return self._scan
+    def scan(self, advance: Advance = unheard) -> TraceScan:
+        """One pass over the light columns: totals, requests, phases, workloads; made once. advance: called with the
+        tokens done. Raises `TraceError` on bad steps."""
+        if self._opened is None:
+            self._opened = open_source(self._files, self._spans, self._workers, advance)
+        return self._opened[1]
 
-    def check(self) -> TraceScan:
+    def check(self, advance: Advance = unheard) -> TraceScan:
         """Read everything once and raise `TraceError` for the first fault; returns the scan."""
-        for _ in self.batches():
+        for _ in self.map(_read, advance=advance):
             pass
         return self.scan()
 
     def batches(self, *, gates: bool = False) -> Iterator[TokenBatch]:
-        """All tokens in order, whole steps per batch, warm-up steps left out; gates are read on demand.
-
-        The first complete pass checks every id (see `validation`); later passes trust it.
-        """
-        self._warmup_tokens()
-        yield from self._whole_steps((*_LIGHT, "experts", "gates") if gates else (*_LIGHT, "experts"))
+        """All tokens in order, whole steps per batch, warm-up steps left out; gates are read on demand."""
+        (part,) = self._source().parts(1)
+        names = (*LIGHT, "experts", "gates") if gates else (*LIGHT, "experts")
+        yield from ahead(part.batches(names, check=not self._checked))
         self._checked = True
 
-    def _warmup_tokens(self) -> int:
-        """Tokens of the leading steps in which all tokens carry identical ids (0 when the whole trace does)."""
-        if self._warmup is None:
-            self._warmup = warmup_tokens(self._whole_steps(("step", "request", "experts")))
-        return self._warmup
+    def map(
+        self,
+        work: Callable[[Iterable[TokenBatch]], Result],
+        *,
+        advance: Advance = unheard,
+        state_bytes: int = 0,
+    ) -> Iterator[Result]:
+        """What `work` makes of the batches of each part of the trace, in order; workers share the parts.
 
-    def _whole_steps(self, names: Sequence[str]) -> Iterator[TokenBatch]:
-        carry: TokenBatch | None = None
-        skip = self._warmup or 0
-        for batch in self._numbered(names):
-            joined = batch if carry is None else _join(carry, batch)
-            cut = int(np.searchsorted(joined.step, joined.step[-1]))
-            if cut > skip:
-                yield _slice(joined, slice(skip, cut))
-            skip, carry = max(0, skip - cut), _slice(joined, slice(cut, None))
-        if carry is not None and carry.tokens > skip:
-            yield _slice(carry, slice(skip, None))
-
-    def _numbered(self, names: Sequence[str]) -> Iterator[TokenBatch]:
-        """Raw batches of all files; a file whose steps start again is a new recording: it is numbered on, and its clock
-        goes on where it would go back.
-
-        A file that begins with the step at which the one before ended goes on with it, unless that is where both begin.
+        What is made of the results must not depend on where the trace is cut. advance: called with the tokens done, by
+        any thread · state_bytes: what a part holds beside its batches, if that is much.
         """
-        step_base = request_base = row = 0
-        last_step, last_request, opening = -1, -1, -1
-        last_time_s = time_base_s = 0.0
-        for index in range(len(self.paths)):
-            fresh = True
-            for batch in self._file_batches(index, names):
-                begin = int(batch.step[0])
-                if fresh and index and (begin + step_base < last_step or begin == opening):
-                    step_base, request_base = last_step + 1 - begin, last_request + 1
-                    time_base_s = 0.0 if batch.time_s is None else max(0.0, last_time_s - float(batch.time_s[0]))
-                opening = begin if fresh else opening
-                fresh = False
-                moved = _numbered_on(batch, step_base, request_base, row, str(self.paths[index]))
-                if moved.time_s is not None:
-                    later = moved.time_s + time_base_s
-                    moved, last_time_s = replace(moved, time_s=sealed(later)), float(later[-1])
-                last_step = int(moved.step[-1])
-                last_request = max(last_request, int(moved.request.max()))
-                row += moved.tokens
-                yield moved
+        parts = self._source().parts(self._workers.parts(state_bytes))
+        here = self._workers.here
+        on_part = _OnPart(
+            work=work,
+            check=not self._checked,
+            advance=advance if here else unheard,
+            read_ahead=len(parts) == 1,
+        )
+        for part, result in zip(parts, self._workers.run(on_part, parts), strict=True):
+            if not here:
+                advance(part.tokens)
+            yield result
+        self._checked = True
 
-    def _file_batches(self, index: int, names: Sequence[str]) -> Iterator[TokenBatch]:
-        path, meta = self.paths[index], self._metas[index]
-        file = open_parquet(path)
-        layout = layouts.detect(file.schema_arrow, meta, str(path))
-        per_token = layouts.rows_per_token(layout, meta)
-        wanted = [name for name in (*names, "layer") if name not in self._left_out]
-        present = [name for name in wanted if name in file.schema_arrow.names]
-        row, last_step = 0, -1
-        for record in _whole_tokens(_records(file, BATCH_TOKENS * per_token, present, str(path)), per_token):
-            with reading(str(path)):
-                batch = columns.batch_from(record, layout, meta, self._workloads, str(path), row)
-            check_steps(batch.step, last_step, str(path), row, per_token)
-            if "experts" in present and not self._checked:
-                check_batch(batch, meta, str(path), row, per_token)
-            row, last_step = row + record.num_rows, int(batch.step[-1])
+    def _source(self) -> Source:
+        self.scan()
+        if self._opened is None:
+            raise RuntimeError("a scanned trace has no source")
+        return self._opened[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _OnPart(Generic[Result]):
+    """Work on one part, to be sent to whoever does it."""
+
+    work: Callable[[Iterable[TokenBatch]], Result]
+    check: bool
+    advance: Advance
+    read_ahead: bool
+
+    def __call__(self, part: Part) -> Result:
+        batches = part.batches((*LIGHT, "experts"), check=self.check)
+        return self.work(self._counted(ahead(batches) if self.read_ahead else batches))
+
+    def _counted(self, batches: Iterable[TokenBatch]) -> Iterator[TokenBatch]:
+        for batch in batches:
             yield batch
-        if row == 0:
-            raise TraceError("file has no rows", where=str(path), fix="record it again")
+            self.advance(batch.tokens)
 
 
-def _records(file: Any, rows: int, present: Sequence[str], where: str) -> Iterator[Any]:
-    stream = file.iter_batches(batch_size=rows, columns=list(present))
-    while True:
-        with reading(where):
-            record = next(stream, None)
-        if record is None:
-            return
-        if record.num_rows:
-            yield record
+def _read(batches: Iterable[TokenBatch]) -> None:
+    for _ in batches:
+        pass
 
 
-def _whole_tokens(records: Iterator[Any], per_token: int) -> Iterator[Any]:
-    """The same rows, cut between tokens: Arrow ends a record where a row group ends."""
-    if per_token == 1:
-        yield from records
-        return
-    left: Any = None
-    for record in records:
-        joined = record
-        if left is not None and left.num_rows:
-            joined = pa.Table.from_batches([left, record]).unify_dictionaries().combine_chunks().to_batches()[0]
-        whole = joined.num_rows // per_token * per_token
-        if whole:
-            yield joined.slice(0, whole)
-        left = joined.slice(whole)
-    if left is not None and left.num_rows:
-        yield left
-
-
-def _numbered_on(batch: TokenBatch, step_base: int, request_base: int, row: int, where: str) -> TokenBatch:
-    """The batch with its steps and requests moved up. Raises `TraceError` when they no longer fit."""
-    moved: dict[str, AnyArray] = {}
-    for name, base in (("step", step_base), ("request", request_base)):
-        ids = getattr(batch, name)
-        if base and (ids.min() < 0 or int(ids.max()) > np.iinfo(ids.dtype).max - base):
-            raise TraceError(
-                f"column {name}: ids from {ids.min()} to {ids.max()} cannot be numbered on after the files before",
-                where=where,
-                fix=f"number each file's {name} ids from 0",
-            )
-        moved[name] = sealed(ids + ids.dtype.type(base)) if base else ids
-    return replace(batch, **moved, first_row=row)
-
-
-def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
-    return replace(batch.select(rows), first_row=batch.first_row + (rows.start or 0))
-
-
-def _join(first: TokenBatch, second: TokenBatch) -> TokenBatch:
-    def both(name: str) -> AnyArray | None:
-        a, b = getattr(first, name), getattr(second, name)
-        if a is None or b is None:
-            return None
-        return sealed(np.concatenate([a, b]))
-
-    names = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
-    return TokenBatch(**{name: both(name) for name in names}, first_row=first.first_row)  # type: ignore[arg-type]
+def _files(paths: Sequence[Path], metas: Sequence[TraceMeta]) -> tuple[TraceFile, ...]:
+    """The files, each with the columns that not every file has left out."""
+    schemas = [open_parquet(path).schema_arrow for path in paths]
+    for path, meta, schema in zip(paths, metas, schemas, strict=True):
+        columns.require(schema, meta, str(path))
+    left_out = OPTIONAL - OPTIONAL.intersection(*(schema.names for schema in schemas))
+    return tuple(
+        TraceFile(
+            path=path.absolute(),
+            name=str(path),
+            meta=meta,
+            layout=layouts.detect(schema, meta, str(path)),
+            left_out=left_out,
+        )
+        for path, meta, schema in zip(paths, metas, schemas, strict=True)
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -75,23 +77,39 @@ def _require_distinct(paths: Sequence[Path]) -> None:
         seen.add(path.resolve())
 
 
-def open_parquet(path: Path) -> Any:
-    """A `pyarrow.parquet.ParquetFile`; raises `TraceError` for an empty, truncated or foreign file."""
-    head, tail = _ends(path)
+def open_parquet(path: Path, name: str = "") -> Any:
+    """A `pyarrow.parquet.ParquetFile`; raises `TraceError` for an empty, truncated or foreign file.
+
+    name: of the file in errors, its path where nothing else is said.
+    """
+    where = name or str(path)
+    head, tail, version = _ends(path, where)
     if not head:
-        raise TraceError("file is empty (0 bytes)", where=str(path), fix="record it again")
+        raise TraceError("file is empty (0 bytes)", where=where, fix="record it again")
     if head != b"PAR1":
-        raise TraceError("not a Parquet file", where=str(path), fix="convert it with `ebsim trace convert`")
+        raise TraceError("not a Parquet file", where=where, fix="convert it with `ebsim trace convert`")
     if tail != b"PAR1":
         raise TraceError(
-            "Parquet file is truncated (its footer is missing)", where=str(path), fix="copy or record it again"
+            "Parquet file is truncated (its footer is missing)", where=where, fix="copy or record it again"
         )
-    with reading(str(path)):
-        # Read ahead, Arrow would keep the whole file; without a buffer, a whole column of a row group.
-        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
-        # Arrow decodes names only when they are asked for, and damage may be there, too.
-        _ = file.schema_arrow.names
-    return file
+    with reading(where):
+        return _opened(path, _footer(path, version))
+
+
+@lru_cache(maxsize=1024)
+def _footer(path: Path, version: tuple[int, int]) -> Any:
+    """The footer of a file, parsed once: a file of thousands of row groups is opened again for every part of it."""
+    file = _opened(path, None)
+    # Arrow decodes names only when they are asked for, and damage may be there, too.
+    _ = file.schema_arrow.names
+    return file.metadata
+
+
+def _opened(path: Path, footer: Any) -> Any:
+    # Read ahead, Arrow would keep the whole file; without a buffer, a whole column of a row group.
+    return pq.ParquetFile(
+        path, metadata=footer, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+    )
 
 
 @contextlib.contextmanager
@@ -134,15 +152,15 @@ def require_same_model(metas: Sequence[TraceMeta], paths: Sequence[Path]) -> Tra
     return msgspec.structs.replace(first, ranks=max(meta.ranks for meta in metas))
 
 
-def _ends(path: Path) -> tuple[bytes, bytes]:
-    """The first and the last four bytes of a file."""
+def _ends(path: Path, where: str) -> tuple[bytes, bytes, tuple[int, int]]:
+    """The first and the last four bytes of a file; its size and when it was written."""
     try:
         with path.open("rb") as stream:
-            head = stream.read(4)
-            stream.seek(max(0, path.stat().st_size - 4))
-            return head, stream.read(4)
+            head, known = stream.read(4), os.fstat(stream.fileno())
+            stream.seek(max(0, known.st_size - 4))
+            return head, stream.read(4), (known.st_size, known.st_mtime_ns)
     except OSError as error:
-        raise TraceError(f"cannot be read: {error.strerror}", where=str(path), fix="check its permissions") from error
+        raise TraceError(f"cannot be read: {error.strerror}", where=where, fix="check its permissions") from error
 
 
 def file_fingerprints(paths: Sequence[Path]) -> tuple[str, ...]:

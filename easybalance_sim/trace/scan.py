@@ -1,14 +1,17 @@
-"""One light pass over a token trace: totals, and the life of every request."""
+"""Light passes over runs of a token trace, joined: totals, and the life of every request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from easybalance_sim.arrays import AnyArray, Int16Array, Int32Array, IntArray, frozen
-from easybalance_sim.trace.schema import PHASES, TokenBatch
+from easybalance_sim.trace.columns import workload_code
+from easybalance_sim.trace.numbering import Base
+from easybalance_sim.trace.schema import NO_WORKLOAD, PHASES, TokenBatch
 
 _MERGE_EVERY = 64
 """Batches whose requests are held apart: with requests that live long, more would make memory grow with the trace."""
@@ -21,7 +24,8 @@ class TraceScan:
     tokens, steps: totals · first_step, last_step · request: int64[Q] sorted ids · request_first, request_last:
     int32[Q] steps · request_workload: int16[Q] of its first token · request_tokens: int64[Q] ·
     phase_tokens: int64[3] by phase code · workload_tokens: int64[n] by workload code · max_source: highest source rank,
-    -1 = none known · has_time: all rows carry seconds · notes: lines for the user.
+    -1 = none known · has_time: all rows carry seconds · seconds: from the first token to the last, 0 without times ·
+    notes: lines for the user.
     """
 
     tokens: int
@@ -37,6 +41,7 @@ class TraceScan:
     workload_tokens: IntArray
     max_source: int
     has_time: bool
+    seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -45,45 +50,114 @@ class TraceScan:
         return len(self.request)
 
 
-def scan_batches(batches: Iterable[TokenBatch], warmup: int) -> TraceScan:
-    """Scan the batches of one trace; `warmup` is the number of tokens already left out."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunScan:
+    """What a pass over the light columns of a run of tokens finds, for `joined`.
+
+    lives: int64[5, q], see `_lives`, workloads by the index into `workloads` · first_step, last_step: -1 = no token
+    counts · phase_tokens: int64[3] · workload_tokens: int64[n] · seconds: from first to last token that counts.
+    """
+
+    tokens: int
+    steps: int
+    first_step: int
+    last_step: int
+    lives: AnyArray
+    phase_tokens: IntArray
+    workload_tokens: IntArray
+    workloads: tuple[str, ...]
+    max_source: int
+    begins_s: float
+    ends_s: float
+    has_time: bool
+
+    def numbered(self, base: Base) -> RunScan:
+        """The same with steps, requests and times moved up."""
+        moved = base.step if self.tokens else 0
+        return replace(
+            self,
+            lives=self.lives + np.array([base.request, base.step, base.step, 0, 0])[:, None],
+            first_step=self.first_step + moved,
+            last_step=self.last_step + moved,
+            begins_s=self.begins_s + base.time_s,
+            ends_s=self.ends_s + base.time_s,
+        )
+
+
+def scan_run(batches: Iterable[TokenBatch], workloads: Mapping[str, int]) -> RunScan:
+    """Scan consecutive batches; workloads: code of each name, may grow while they are read."""
     tokens = steps = 0
     first = last = max_source = -1
-    has_time = True
-    phases, workloads = np.zeros(len(PHASES), np.int64), np.zeros(0, np.int64)
+    has_time, begins_s, ends_s = True, 0.0, 0.0
+    phases, named = np.zeros(len(PHASES), np.int64), np.zeros(0, np.int64)
     lives: list[AnyArray] = []
     for batch in batches:
         if first < 0:
-            first = int(batch.step[0])
-        tokens += batch.tokens
-        steps += int(np.count_nonzero(np.diff(batch.step))) + 1
-        last, max_source = int(batch.step[-1]), max(max_source, int(batch.source_rank.max()))
+            first, begins_s = int(batch.step[0]), 0.0 if batch.time_s is None else float(batch.time_s[0])
+        steps += int(np.count_nonzero(np.diff(batch.step))) + int(batch.step[0] != last)
+        tokens, last = tokens + batch.tokens, int(batch.step[-1])
+        max_source = max(max_source, int(batch.source_rank.max()))
         has_time &= batch.time_s is not None
+        ends_s = 0.0 if batch.time_s is None else float(batch.time_s[-1])
         phases += np.bincount(batch.phase, minlength=len(PHASES))
         seen = np.bincount(batch.workload)
-        workloads = np.pad(workloads, (0, max(0, len(seen) - len(workloads))))
-        workloads[: len(seen)] += seen
+        named = np.pad(named, (0, max(0, len(seen) - len(named))))
+        named[: len(seen)] += seen
         lives.append(_lives(batch))
         if len(lives) > _MERGE_EVERY:
             lives = [_merge(lives)]
-    lifetime = _merge(lives)
-    note = (f"{warmup} warm-up tokens at the start (all tokens of a step with identical ids) are left out",)
-    return TraceScan(
+    return RunScan(
         tokens=tokens,
         steps=steps,
         first_step=first,
         last_step=last,
+        lives=_merge(lives),
+        phase_tokens=phases,
+        workload_tokens=np.pad(named, (0, max(0, len(workloads) - len(named)))),
+        workloads=tuple(workloads),
+        max_source=max_source,
+        begins_s=begins_s,
+        ends_s=ends_s,
+        has_time=has_time,
+    )
+
+
+def joined(runs: Sequence[RunScan], warmup: int) -> tuple[TraceScan, dict[str, int]]:
+    """The scan of runs that follow one another in one numbering, and the code of every workload.
+
+    warmup: tokens that were left out at the start. Raises `TraceError` when there are too many workloads.
+    """
+    codes = {NO_WORKLOAD: 0}
+    known = [np.array([workload_code(name, codes) for name in run.workloads], np.int64) for run in runs]
+    named = np.zeros(len(codes), np.int64)
+    for run, code in zip(runs, known, strict=True):
+        np.add.at(named, code, run.workload_tokens)
+    lives = [
+        np.stack([*run.lives[:3], code[run.lives[3]], run.lives[4]]) for run, code in zip(runs, known, strict=True)
+    ]
+    lifetime = _merge(lives)
+    full = [run for run in runs if run.tokens]
+    shared = sum(before.last_step == after.first_step for before, after in itertools.pairwise(full))
+    note = f"{warmup} warm-up tokens at the start (all tokens of a step with identical ids) are left out"
+    has_time = bool(full) and all(run.has_time for run in full)
+    found = TraceScan(
+        tokens=sum(run.tokens for run in full),
+        steps=sum(run.steps for run in full) - shared,
+        first_step=full[0].first_step if full else -1,
+        last_step=full[-1].last_step if full else -1,
         request=frozen(lifetime[0]),
         request_first=frozen(lifetime[1], np.int32),
         request_last=frozen(lifetime[2], np.int32),
         request_workload=frozen(lifetime[3], np.int16),
         request_tokens=frozen(lifetime[4]),
-        phase_tokens=frozen(phases),
-        workload_tokens=frozen(workloads),
-        max_source=max_source,
-        has_time=has_time and tokens > 0,
-        notes=note if warmup else (),
+        phase_tokens=frozen(sum((run.phase_tokens for run in runs), np.zeros(len(PHASES), np.int64))),
+        workload_tokens=frozen(named),
+        max_source=max((run.max_source for run in runs), default=-1),
+        has_time=has_time,
+        seconds=full[-1].ends_s - full[0].begins_s if has_time else 0.0,
+        notes=(note,) if warmup else (),
     )
+    return found, codes
 
 
 def _lives(batch: TokenBatch) -> AnyArray:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.split import FIT, HELD_OUT, MODES, make_split
-from easybalance_sim.trace.scan import scan_batches
 from easybalance_sim.trace.schema import TokenBatch
+from tests.trace_files import scanned
 from tests.unit.test_load_split import WORKLOADS, batch
 
 modest = settings(max_examples=150, deadline=None)
@@ -27,7 +27,7 @@ def traffic(draw: st.DrawFn) -> TokenBatch:
 @given(traffic(), st.sampled_from(MODES), st.floats(0.01, 0.99), st.integers(0, 5), st.integers(1, 9))
 def test_sides_share_no_request(tokens: TokenBatch, by: str, held_out: float, seed: int, window_steps: int) -> None:
     try:
-        split = make_split(scan_batches([tokens], 0), WORKLOADS, by, held_out, seed, window_steps)
+        split = make_split(scanned([tokens]), WORKLOADS, by, held_out, seed, window_steps)
     except UsageError:
         assume(False)
     fit, held = split.mask(tokens, FIT), split.mask(tokens, HELD_OUT)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from easybalance_sim.arrays import AnyArray
-from easybalance_sim.trace import dataset
+from easybalance_sim.trace import source
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta
 from easybalance_sim.trace.writer import token_trace_writer
 from tests.trace_files import (
@@ -70,7 +70,10 @@ def test_every_layout_gives_the_same_tokens(
     data: st.DataObject, meta: TraceMeta, layout: str, plain: bool, row_group: int, batch_tokens: int
 ) -> None:
     columns = data.draw(recordings(meta))
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(dataset, "BATCH_TOKENS", batch_tokens):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.multiple(source, BATCH_TOKENS=batch_tokens, SPAN_TOKENS=batch_tokens),
+    ):
         path = write_trace(Path(folder, "t.parquet"), columns, meta, layout, plain_texts=plain, row_group=row_group)
         trace = token_trace(path)
         require_equal(read_columns(trace, gates=True), with_defaults(columns))
@@ -100,7 +103,10 @@ def test_files_one_after_the_other(
             moved["step"] = parts[index]["step"] + last_step + 1
             moved["request"] = part["request"] + last_request + 1
         wanted.append(moved)
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(dataset, "BATCH_TOKENS", batch_tokens):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.multiple(source, BATCH_TOKENS=batch_tokens, SPAN_TOKENS=batch_tokens),
+    ):
         for index, part in enumerate(parts):
             write_trace(Path(folder, f"{index}.parquet"), part, meta, layouts[index])
         trace = token_trace(Path(folder))
@@ -114,7 +120,10 @@ def test_files_one_after_the_other(
 @given(st.data(), metas, st.sampled_from(LAYOUTS), st.integers(1, 30))
 def test_rewriting_changes_nothing(data: st.DataObject, meta: TraceMeta, layout: str, batch_tokens: int) -> None:
     columns = data.draw(recordings(meta))
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(dataset, "BATCH_TOKENS", batch_tokens):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.multiple(source, BATCH_TOKENS=batch_tokens, SPAN_TOKENS=batch_tokens),
+    ):
         trace = token_trace(write_trace(Path(folder, "a.parquet"), columns, meta, layout))
         trace.scan()
         with token_trace_writer(Path(folder, "b.parquet"), meta, trace.workloads) as writer:
@@ -138,7 +147,10 @@ def test_warm_up_steps_are_those_of_a_naive_search(steps: list[tuple[int, bool]]
     leading = itertools.takewhile(lambda each: each[0] > 1 and each[1], steps)
     warm = sum(size for size, _ in leading)
     dropped = 0 if warm == len(step) else warm
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(dataset, "BATCH_TOKENS", batch_tokens):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.multiple(source, BATCH_TOKENS=batch_tokens, SPAN_TOKENS=batch_tokens),
+    ):
         trace = token_trace(write_trace(Path(folder, "t.parquet"), columns, meta))
         require_equal(read_columns(trace, gates=True), take(columns, slice(dropped, None)))
         assert trace.scan().tokens == len(step) - dropped

@@ -12,7 +12,7 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
 from easybalance_sim.load.selection import Selection
 from easybalance_sim.load.windows import LoadWindows
-from easybalance_sim.trace import dataset
+from easybalance_sim.trace import source
 from easybalance_sim.trace.schema import DECODE, CountTrace
 from tests.replay_cases import batch_of
 from tests.trace_files import Columns, random_columns, token_meta, token_trace, write_trace
@@ -43,7 +43,7 @@ def require_counts(found: LoadWindows, columns: Columns, window: AnyArray) -> No
 @pytest.mark.parametrize("batch_tokens", [5, 64, 65536])
 @pytest.mark.parametrize("steps", [1, 7, 16, 1000])
 def test_windows_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_tokens: int, steps: int) -> None:
-    monkeypatch.setattr(dataset, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(source, "BATCH_TOKENS", batch_tokens)
     trace = token_trace(write_trace(tmp_path / "t.parquet", COLUMNS, META))
     found = count_windows(trace.batches(), META, Windowing(steps=steps))
     require_counts(found, COLUMNS, COLUMNS["step"] // steps)
@@ -52,7 +52,7 @@ def test_windows_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch
 
 @pytest.mark.parametrize("seconds", [0.05, 0.125, 99.0])
 def test_windows_of_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr(dataset, "BATCH_TOKENS", 50)
+    monkeypatch.setattr(source, "BATCH_TOKENS", 50)
     timed = COLUMNS | {"time_s": TIMES}
     trace = token_trace(write_trace(tmp_path / "t.parquet", timed, META))
     found = count_windows(trace.batches(), META, Windowing(steps=4, seconds=seconds))

@@ -8,10 +8,9 @@ import pytest
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.load.folds import FEWEST_WINDOWS, MOST_WINDOWS, Fold, folds_of_requests, folds_of_windows
 from easybalance_sim.load.rebatch import Queue, queue_of
-from easybalance_sim.trace.scan import scan_batches
 from tests.replay_cases import batch_of
 from tests.skewed_traces import EXPERTS, TOP_K, skewed_columns
-from tests.trace_files import Columns, token_meta
+from tests.trace_files import Columns, scanned, token_meta
 
 
 def folds_of_columns(columns: Columns, steps: int, finer: int = 0) -> tuple[Fold, ...]:
@@ -20,8 +19,8 @@ def folds_of_columns(columns: Columns, steps: int, finer: int = 0) -> tuple[Fold
 
 def queue_of_columns(columns: Columns) -> Queue:
     batch = batch_of(columns["step"], columns["source_rank"], columns["experts"], request=columns["request"])
-    scan, steps = scan_batches([batch], 0), len(np.unique(columns["step"]))
-    made = queue_of(lambda: [batch], token_meta((3, 5), EXPERTS, TOP_K), scan, scan.request, steps, 0)
+    scan, steps = scanned([batch]), len(np.unique(columns["step"]))
+    made = queue_of(lambda work, _: [work([batch])], token_meta((3, 5), EXPERTS, TOP_K), scan, scan.request, steps, 0)
     assert made is not None
     return made
 

@@ -10,11 +10,10 @@ import pytest
 from easybalance_sim.arrays import AnyArray, IntArray, frozen
 from easybalance_sim.load import rebatch
 from easybalance_sim.load.rebatch import Queue, feature_layers, queue_again, queue_of, sampled_requests, topic_order
-from easybalance_sim.trace.scan import scan_batches
 from easybalance_sim.trace.schema import TokenBatch
 from tests.replay_cases import batch_of
 from tests.skewed_traces import EXPERTS, LIFE, SLOTS, TOP_K, skewed_columns
-from tests.trace_files import Columns, token_meta
+from tests.trace_files import Columns, scanned, token_meta
 
 
 def usage_of_topics(seed: int, topic: AnyArray, experts: int = 40) -> AnyArray:
@@ -93,9 +92,16 @@ def batches_of(columns: Columns, parts: int = 3) -> Iterator[TokenBatch]:
 
 def queue(columns: Columns, requests: IntArray, seed: int = 0) -> Queue | None:
     meta = token_meta((3, 5), EXPERTS, TOP_K)
-    scan = scan_batches(batches_of(columns), 0)
+    scan = scanned(batches_of(columns))
     steps = len(np.unique(columns["step"][np.isin(columns["request"], requests)]))
-    return queue_of(lambda: batches_of(columns), meta, scan, frozen(requests, np.int64), steps, seed)
+    return queue_of(
+        lambda work, _: [work([batch]) for batch in batches_of(columns)],
+        meta,
+        scan,
+        frozen(requests, np.int64),
+        steps,
+        seed,
+    )
 
 
 def again(columns: Columns, requests: IntArray, n: int, seed: int = 0) -> AnyArray:

@@ -9,9 +9,10 @@ import pytest
 
 from easybalance_sim.arrays import BoolArray
 from easybalance_sim.errors import UsageError
+from easybalance_sim.load.counting import Windowing
 from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
 from easybalance_sim.load.split import FIT, HELD_OUT, make_split
-from easybalance_sim.trace import dataset
+from easybalance_sim.trace import source
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import DECODE, PREFILL, UNKNOWN_PHASE
 from tests.trace_files import Columns, random_columns, token_meta, token_trace, write_trace
@@ -23,7 +24,7 @@ DECODES, CODES = COLUMNS["phase"] == "decode", COLUMNS["workload"] == "code"
 
 @pytest.fixture
 def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenTrace:
-    monkeypatch.setattr(dataset, "BATCH_TOKENS", 64)
+    monkeypatch.setattr(source, "BATCH_TOKENS", 64)
     opened = token_trace(write_trace(tmp_path / "t.parquet", COLUMNS, META))
     opened.scan()
     return opened
@@ -75,9 +76,9 @@ def test_without_another_selection(trace: TokenTrace) -> None:
 
 
 def test_one_in_so_many_windows(trace: TokenTrace) -> None:
-    sampled = Selection(phase=DECODE).sampled(3, 4)
+    sampled = Selection(phase=DECODE).sampled(3, Windowing(steps=4))
     assert np.array_equal(chosen(sampled, trace), DECODES & (COLUMNS["step"] // 4 % 3 == 0))
-    assert np.array_equal(chosen(Selection().sampled(1, 4), trace), np.ones(300, bool))
+    assert np.array_equal(chosen(Selection().sampled(1, Windowing(steps=4)), trace), np.ones(300, bool))
 
 
 def test_filters_from_names() -> None:

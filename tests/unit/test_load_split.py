@@ -8,8 +8,9 @@ import pytest
 from easybalance_sim.arrays import AnyArray, frozen, stream
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.split import FIT, HELD_OUT, MODES, Split, make_split
-from easybalance_sim.trace.scan import TraceScan, scan_batches
+from easybalance_sim.trace.scan import TraceScan
 from easybalance_sim.trace.schema import TokenBatch
+from tests.trace_files import scanned
 
 WORKLOADS = ("(none)", "chat", "code", "math")
 
@@ -40,7 +41,7 @@ def split_of(traffic: TokenBatch, by: str, held_out: float = 0.5, seed: int = 0,
 
 
 def scan_of(traffic: TokenBatch) -> TraceScan:
-    return scan_batches([traffic], 0)
+    return scanned([traffic])
 
 
 def sides(split: Split, traffic: TokenBatch) -> tuple[AnyArray, AnyArray]:

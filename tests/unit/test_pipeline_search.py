@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from easybalance_sim import policies
-from easybalance_sim.planning import candidates
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.migration import moving_slots
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import document, read_plan, write_plan
 from easybalance_sim.plan.relabel import nearest_to
+from easybalance_sim.planning import candidates
 from easybalance_sim.policies import Effort, Problem
 from tests.listeners import Heard
 from tests.plan_runs import run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.replay import engine
-from easybalance_sim.replay.engine import links, replay, subject
+from easybalance_sim.replay.engine import links, outcomes, replay, subject, tally
 from easybalance_sim.trace.schema import TokenBatch
 from tests.replay_cases import batch_of, cost_of, random_batch, random_ids, random_plan, replayed, same, steps_of
 
@@ -136,18 +137,31 @@ def test_only_unknown_sources_are_replaced() -> None:
     assert (pairs.sum(axis=1) / (LAYERS * TOP_K)).tolist() == [1, 1, 1, 1]
 
 
-def test_several_subjects_in_one_pass_are_as_alone_and_progress_is_told() -> None:
-    topology, told = uniform(RANKS, 2, 4), list[int]()
+def test_several_subjects_in_one_pass_are_as_alone() -> None:
+    topology = uniform(RANKS, 2, 4)
     plans = [PLAN, random_plan(9, LAYERS, EXPERTS, [3, 3, 3, 2])]
     items = [subject(plan, topology, "vllm", cost_of(plan, topology), 0) for plan in plans]
-    both = replay(
-        list(steps_of(traffic())), items, links(topology, "low_latency"), Windowing(steps=2), RANKS, told.append
-    )
+    both = replay(list(steps_of(traffic())), items, links(topology, "low_latency"), Windowing(steps=2), RANKS)
     assert all(
         same(found, replayed(traffic(), plan, rule="vllm", ranks_per_node=2))
         for found, plan in zip(both, plans, strict=True)
     )
-    assert sum(told) == 240 and len(told) == 12
+
+
+@pytest.mark.parametrize("cuts", [(), (3,), (1, 2), (0, 5, 11), tuple(range(1, 12))])
+def test_parts_of_a_trace_join_to_the_same_outcome(cuts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of five steps lie across the cuts; of the seconds a sample stays."""
+    monkeypatch.setattr("easybalance_sim.replay.tally.MOST_SECONDS", 5 * LAYERS)
+    topology = uniform(RANKS, 2, 4)
+    items = [subject(PLAN, topology, "vllm", cost_of(PLAN, topology), 0)]
+    route, steps = links(topology, "normal"), list(steps_of(traffic()))
+    (whole,) = replay(steps, items, route, Windowing(steps=5), RANKS)
+    pieces = [steps[a:b] for a, b in itertools.pairwise([0, *cuts, len(steps)])]
+    (found,) = outcomes([tally(piece, items, route, Windowing(steps=5), RANKS) for piece in pieces], items)
+    assert same(found, whole) and whole.windows == 2
+    assert 0 < len(whole.layer_seconds) <= 5 < len(steps)
+    assert found.layer_seconds.tolist() == whole.layer_seconds.tolist()
+    assert found.phase_share.tolist() == whole.phase_share.tolist()
 
 
 def test_seconds_are_those_of_the_cost_model() -> None:

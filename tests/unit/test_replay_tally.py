@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ PLAN = Plan(
 )
 
 
-def block(window: list[int], slot_tokens: Any, *, seconds: float = 1.0, active: int = 1) -> StepBlock:
+def block(
+    window: list[int], slot_tokens: Any, *, seconds: float = 1.0, active: int = 1, first_step: int = 0
+) -> StepBlock:
     """Steps with the given counts [W, L, P]; every step has 5 tokens, one copy goes from each rank to each."""
     counts = np.array(slot_tokens, np.int32)
     steps = (len(window), PLAN.layers)
     return StepBlock(
+        step=np.arange(first_step, first_step + len(window)),
         window=np.array(window),
         tokens=np.full(len(window), 5),
         slot_tokens=counts,
@@ -133,6 +137,41 @@ def test_counts_beyond_32_bits() -> None:
     outcome = tallied(*[block([0], huge) for _ in range(9)]).outcome(1.0)
     assert outcome.expert_tokens[0].tolist() == [18 * (most // 3), 9 * (most // 3), 9 * (most // 3)]
     assert outcome.window_imbalance.tolist() == [[1.5, 1.5]]
+
+
+@pytest.mark.parametrize("windows", [[0], [0, 0], [0, 1], [0, 1, 1, 2], [3, 3, 3, 4, 5, 5]])
+@pytest.mark.parametrize("cuts", [0, 1, 2, 3, 5])
+def test_tallies_of_parts_join(windows: list[int], cuts: int) -> None:
+    """However steps are dealt to parts, some of which may be empty."""
+    rng = np.random.default_rng(len(windows))
+    blocks = [
+        block([window], rng.integers(0, 5, (1, 2, 4)), seconds=rng.random(), first_step=step)
+        for step, window in enumerate(windows)
+    ]
+    whole = tallied(*blocks).outcome(1.0)
+    edges = [0, *np.sort(rng.integers(0, len(blocks) + 1, cuts)).tolist(), len(blocks)]
+    joined = Tally(PLAN)
+    for first, last in pairwise(edges):
+        joined.extend(tallied(*blocks[first:last]))
+    found = joined.outcome(1.0)
+    for name in ("window_imbalance", "window_bound", "layer_seconds", "phase_share", "active_slots", "expert_tokens"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name), err_msg=name)
+    assert (found.tokens, found.steps, found.windows) == (whole.tokens, whole.steps, whole.windows)
+
+
+def test_of_many_steps_a_fair_sample_of_the_seconds_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("easybalance_sim.replay.tally.MOST_SECONDS", 2 * 1000)
+    tally, parts = Tally(PLAN), [Tally(PLAN), Tally(PLAN)]
+    for first in range(0, 20_000, 100):
+        steps = block([0] * 100, [STEP] * 100, seconds=float(first), first_step=first)
+        tally.add(steps)
+        parts[first >= 15_000].add(steps)
+    kept = tally.outcome(1.0).layer_seconds
+    assert 500 < len(kept) <= 1000
+    assert np.quantile(kept, 0.99) / 8 == pytest.approx(19_800, rel=0.02)
+    assert kept.mean() / 8 == pytest.approx(10_000, rel=0.05)
+    parts[0].extend(parts[1])
+    assert parts[0].outcome(1.0).layer_seconds.tolist() == kept.tolist()
 
 
 def test_nothing_added() -> None:

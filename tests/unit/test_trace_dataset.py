@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from easybalance_sim.errors import TraceError
-from easybalance_sim.trace import dataset
+from easybalance_sim.trace import source
 from easybalance_sim.trace.dataset import open_trace
 from easybalance_sim.trace.files import LayoutHints
 from easybalance_sim.trace.schema import PHASES, CountTrace
@@ -36,7 +36,7 @@ def columns(seed: int = 0, steps: list[int] = STEPS) -> Columns:
 
 
 def test_steps_longer_than_a_batch_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "BATCH_TOKENS", 2)
+    monkeypatch.setattr(source, "BATCH_TOKENS", 2)
     trace = token_trace(write_trace(tmp_path / "t.parquet", columns(), META, row_group=3))
     steps = [batch.step.tolist() for batch in trace.batches()]
     assert list(itertools.chain(*steps)) == STEPS
@@ -45,7 +45,7 @@ def test_steps_longer_than_a_batch_stay_whole(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_trace_of_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "BATCH_TOKENS", 4)
+    monkeypatch.setattr(source, "BATCH_TOKENS", 4)
     trace = token_trace(write_trace(tmp_path / "t.parquet", columns(steps=[7] * 11), META))
     assert [batch.tokens for batch in trace.batches()] == [11]
 
@@ -215,7 +215,7 @@ def test_a_file_without_rows_among_others(tmp_path: Path) -> None:
 
 
 def test_ids_are_checked_until_one_pass_was_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "BATCH_TOKENS", 4)
+    monkeypatch.setattr(source, "BATCH_TOKENS", 4)
     bad = columns()
     bad["experts"][11, 1] = [6, 6]
     trace = token_trace(write_trace(tmp_path / "t.parquet", bad, META, row_group=4))

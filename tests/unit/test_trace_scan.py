@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from easybalance_sim.trace import dataset, scan
-from easybalance_sim.trace.scan import scan_batches
+from easybalance_sim.trace import scan, source
 from easybalance_sim.trace.schema import METADATA_KEY, PHASES
 from easybalance_sim.trace.writer import packed
-from tests.trace_files import Columns, random_columns, token_meta, token_trace, write_trace
+from tests.trace_files import Columns, random_columns, scanned, token_meta, token_trace, write_trace
 
 META = token_meta(layers=(3, 5), experts=8, top_k=2)
 
@@ -31,7 +30,7 @@ def columns(tokens: int = 200) -> Columns:
 def test_equals_sums_over_plain_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_tokens: int, merge_every: int
 ) -> None:
-    monkeypatch.setattr(dataset, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(source, "BATCH_TOKENS", batch_tokens)
     monkeypatch.setattr(scan, "_MERGE_EVERY", merge_every)
     known = columns()
     trace = token_trace(write_trace(tmp_path / "t.parquet", known, META))
@@ -60,19 +59,19 @@ def test_without_optional_columns(tmp_path: Path) -> None:
 
 
 def test_of_nothing() -> None:
-    found = scan_batches([], 0)
+    found = scanned([])
     assert (found.tokens, found.steps, found.requests, found.has_time) == (0, 0, 0, False)
 
 
 STREAM = """
 import resource, sys
 from pathlib import Path
-from easybalance_sim.trace import dataset
+from easybalance_sim.trace import dataset, source
 
 def peak_mb():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
-dataset.BATCH_TOKENS = 16384
+source.BATCH_TOKENS = 16384
 trace = dataset.open_trace([Path(sys.argv[1])])
 trace.scan()
 scanned = peak_mb()

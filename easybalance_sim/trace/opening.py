@@ -1,0 +1,138 @@
+"""The first pass over a token trace: every span's extent, then one numbering and one scan for all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from easybalance_sim.arrays import Int32Array, frozen
+from easybalance_sim.trace.numbering import Extent, bases
+from easybalance_sim.trace.parts import Source, whole_steps
+from easybalance_sim.trace.scan import RunScan, TraceScan, joined, scan_run
+from easybalance_sim.trace.schema import NO_WORKLOAD, TokenBatch
+from easybalance_sim.trace.source import Span, TraceFile
+from easybalance_sim.trace.validation import check_steps, warmup_tokens
+from easybalance_sim.workers import Workers
+from easybalance_sim.workers.threads import require_wanted
+
+LIGHT = ("step", "request", "position", "phase", "source_rank", "workload", "time_s")
+IDS = ("step", "request", "experts")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """Consecutive spans of one file."""
+
+    file: TraceFile
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Found:
+    """Of a run: the extent of every span, and the scan of its tokens."""
+
+    extents: tuple[Extent, ...]
+    scan: RunScan
+
+
+def open_source(
+    files: Sequence[TraceFile], spans: Sequence[Span], workers: Workers, advance: Callable[[int], None]
+) -> tuple[Source, TraceScan]:
+    """Scan the files. advance: called with the tokens done. Raises `TraceError` for steps that go back and ids that
+    cannot be numbered on."""
+    warmup = _warmup(files[0], [span for span in spans if span.file == 0])
+    runs = _runs(files, spans, workers.parts(0))
+    found: list[_Found] = []
+    for run, one in zip(runs, workers.run(partial(_scan, warmup=warmup), runs), strict=True):
+        found.append(one)
+        advance(sum(span.tokens for span in run.spans))
+    extents = [extent for one in found for extent in one.extents]
+    for (span, before), (later, after) in itertools.pairwise(zip(spans, extents, strict=True)):
+        if span.file == later.file:
+            begin: Int32Array = np.array([after.first_step], np.int32)
+            file = files[span.file]
+            check_steps(begin, before.last_step, file.name, later.first_row, file.rows_per_token)
+    base = bases([_whole(extents, spans, index) for index in range(len(files))], [file.name for file in files])
+    scan, workloads = joined(
+        [one.scan.numbered(base[run.spans[0].file]) for run, one in zip(runs, found, strict=True)], warmup
+    )
+    moved = [base[span.file].step for span in spans]
+    source = Source(
+        files=tuple(files),
+        spans=tuple(spans),
+        base=base,
+        first_step=frozen([extent.first_step + step for extent, step in zip(extents, moved, strict=True)], np.int64),
+        last_step=frozen([extent.last_step + step for extent, step in zip(extents, moved, strict=True)], np.int64),
+        workloads=workloads,
+        warmup=warmup,
+    )
+    return source, scan
+
+
+def _warmup(file: TraceFile, spans: Sequence[Span]) -> int:
+    """Tokens of the leading steps of the first file in which all carry identical ids (0 when all of its steps do)."""
+    batches = itertools.chain.from_iterable(file.batches(span, IDS, {}, check=False) for span in spans)
+    return warmup_tokens(whole_steps(batches))
+
+
+def _runs(files: Sequence[TraceFile], spans: Sequence[Span], parts: int) -> list[Run]:
+    """All spans in order, in about so many runs or one per file."""
+    wanted = sum(span.tokens for span in spans) / parts
+    found: list[Run] = []
+    for index, group in itertools.groupby(spans, key=lambda span: span.file):
+        mine = list(group)
+        ends = np.cumsum([span.tokens for span in mine])
+        number = ((ends - 1) // max(wanted, 1)).astype(np.int64)
+        for _, members in itertools.groupby(zip(number, mine, strict=True), key=lambda pair: int(pair[0])):
+            found.append(Run(file=files[index], spans=tuple(span for _, span in members)))
+    return found
+
+
+def _scan(run: Run, *, warmup: int) -> _Found:
+    workloads = {NO_WORKLOAD: 0}
+    extents: list[Extent] = []
+
+    def counted() -> Iterator[TokenBatch]:
+        for span in run.spans:
+            token, parts = span.first_token, []
+            for batch in run.file.batches(span, LIGHT, workloads, check=False):
+                require_wanted()
+                parts.append(_extent(batch))
+                if token + batch.tokens > warmup:
+                    yield batch.select(slice(max(0, warmup - token), None)) if token < warmup else batch
+                token += batch.tokens
+            extents.append(_over(parts))
+
+    scan = scan_run(counted(), workloads)
+    return _Found(extents=tuple(extents), scan=scan)
+
+
+def _extent(batch: TokenBatch) -> Extent:
+    return Extent(
+        first_step=int(batch.step[0]),
+        last_step=int(batch.step[-1]),
+        least_request=int(batch.request.min()),
+        most_request=int(batch.request.max()),
+        begins_s=None if batch.time_s is None else float(batch.time_s[0]),
+        ends_s=None if batch.time_s is None else float(batch.time_s[-1]),
+    )
+
+
+def _over(parts: Sequence[Extent]) -> Extent:
+    """The extent of what follows one another in a file."""
+    return Extent(
+        first_step=parts[0].first_step,
+        last_step=parts[-1].last_step,
+        least_request=min(part.least_request for part in parts),
+        most_request=max(part.most_request for part in parts),
+        begins_s=parts[0].begins_s,
+        ends_s=parts[-1].ends_s,
+    )
+
+
+def _whole(extents: Sequence[Extent], spans: Sequence[Span], file: int) -> Extent:
+    return _over([extent for extent, span in zip(extents, spans, strict=True) if span.file == file])

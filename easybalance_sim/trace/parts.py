@@ -1,0 +1,119 @@
+"""Parts of a token trace that are read independently, and hold whole steps all the same.
+
+A part begins with the first step that begins in its spans, and reads on in the spans behind it to the end of its last.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, IntArray, sealed
+from easybalance_sim.trace.numbering import Base
+from easybalance_sim.trace.schema import TokenBatch
+from easybalance_sim.trace.source import Span, TraceFile
+from easybalance_sim.workers.threads import require_wanted
+
+TAIL_TOKENS = 2048
+"""Tokens read at once behind a part: most of them belong to the next."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Source:
+    """A scanned trace: what it takes to read any part of it.
+
+    base: of each file · first_step, last_step: int64[n] of each span, numbered on · workloads: code by name · warmup:
+    tokens at the start that are left out.
+    """
+
+    files: tuple[TraceFile, ...]
+    spans: tuple[Span, ...]
+    base: tuple[Base, ...]
+    first_step: IntArray
+    last_step: IntArray
+    workloads: Mapping[str, int]
+    warmup: int
+
+    def parts(self, count: int) -> list[Part]:
+        """The trace in at most `count` parts of about the same number of tokens."""
+        ends = np.cumsum([span.tokens for span in self.spans])
+        marks = ends[-1] * np.arange(1, count) // count
+        edges = np.unique(np.concatenate([[0], np.searchsorted(ends, marks, side="left") + 1, [len(ends)]]))
+        return [Part(source=self, first=int(a), end=int(b)) for a, b in itertools.pairwise(edges)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """Spans `first` to `end` (not included) of a source."""
+
+    source: Source
+    first: int
+    end: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the spans."""
+        return sum(span.tokens for span in self.source.spans[self.first : self.end])
+
+    def batches(self, names: Sequence[str], *, check: bool) -> Iterator[TokenBatch]:
+        """The tokens of the steps that begin here, whole steps per batch, without the warm-up. names: of the columns ·
+        check: look at every id. Raises `TraceError` like `TraceFile.batches`."""
+        source = self.source
+        before = int(source.last_step[self.first - 1]) if self.first else -1
+        closing = int(source.last_step[self.end - 1])
+        for batch in whole_steps(self._numbered(names, check=check)):
+            mine = slice(*np.searchsorted(batch.step, [before + 1, closing + 1]).tolist())
+            if mine.start < mine.stop:
+                yield _slice(batch, mine)
+            if mine.stop < batch.tokens:
+                return
+
+    def _numbered(self, names: Sequence[str], *, check: bool) -> Iterator[TokenBatch]:
+        source, closing = self.source, self.source.last_step[self.end - 1]
+        end = self.end
+        while end < len(source.spans) and source.first_step[end] == closing:
+            end += 1
+        workloads = dict(source.workloads)
+        for number, span in enumerate(source.spans[self.first : end], self.first):
+            file = source.files[span.file]
+            token = span.first_token
+            at_once = None if number < self.end else TAIL_TOKENS
+            for batch in file.batches(span, names, workloads, check=check, at_once=at_once):
+                require_wanted()
+                if token + batch.tokens > source.warmup:
+                    here = replace(batch, first_row=token)
+                    yield source.base[span.file].of(_slice(here, slice(max(0, source.warmup - token), None)))
+                token += batch.tokens
+
+
+def whole_steps(batches: Iterator[TokenBatch]) -> Iterator[TokenBatch]:
+    """The same tokens, cut between steps."""
+    carry: TokenBatch | None = None
+    for batch in batches:
+        joined = batch if carry is None else _join(carry, batch)
+        cut = int(np.searchsorted(joined.step, joined.step[-1]))
+        if cut:
+            yield _slice(joined, slice(0, cut))
+        carry = _slice(joined, slice(cut, None))
+    if carry is not None:
+        yield carry
+
+
+def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
+    if rows.start in (None, 0) and rows.stop in (None, batch.tokens):
+        return batch
+    return replace(batch.select(rows), first_row=batch.first_row + (rows.start or 0))
+
+
+def _join(first: TokenBatch, second: TokenBatch) -> TokenBatch:
+    def both(name: str) -> AnyArray | None:
+        a, b = getattr(first, name), getattr(second, name)
+        if a is None or b is None:
+            return None
+        return sealed(np.concatenate([a, b]))
+
+    names = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
+    return TokenBatch(**{name: both(name) for name in names}, first_row=first.first_row)  # type: ignore[arg-type]

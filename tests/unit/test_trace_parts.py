@@ -1,0 +1,112 @@
+"""Parts of a trace: together they are the trace, whole steps each, wherever row groups and files end."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from easybalance_sim.errors import TraceError
+from easybalance_sim.trace import source
+from easybalance_sim.trace.dataset import TokenTrace
+from easybalance_sim.trace.schema import TokenBatch
+from tests.trace_files import (
+    LAYOUTS,
+    Columns,
+    random_columns,
+    read_columns,
+    require_equal,
+    take,
+    token_meta,
+    write_trace,
+)
+from tests.trace_files import token_trace as opened
+
+META = token_meta(layers=(3, 5), experts=8, top_k=2)
+STEPS = [0, 1, 1, 1, 2, 2, 4, 4, 4, 4, 4, 9, 9, 10, 12, 12, 12, 12, 12, 12]
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "SPAN_TOKENS", 1)
+    monkeypatch.setattr(source, "BATCH_TOKENS", 3)
+
+
+def columns(seed: int = 0) -> Columns:
+    return random_columns(np.random.default_rng(seed), STEPS, META)
+
+
+def parts_of(trace: TokenTrace, count: int) -> list[list[TokenBatch]]:
+    parts = trace._source().parts(count)
+    return [list(part.batches(("step", "request", "experts"), check=True)) for part in parts]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("row_group", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("count", [1, 2, 5, 99])
+def test_parts_are_whole_steps_that_follow_one_another(tmp_path: Path, layout: str, row_group: int, count: int) -> None:
+    trace = opened(write_trace(tmp_path / "t.parquet", columns(), META, layout, row_group=row_group))
+    parts = parts_of(trace, count)
+    assert len(parts) <= count
+    batches = list(itertools.chain(*parts))
+    assert np.concatenate([batch.step for batch in batches]).tolist() == STEPS
+    np.testing.assert_array_equal(np.concatenate([batch.experts for batch in batches]), columns()["experts"])
+    steps = [set(np.concatenate([batch.step for batch in part]).tolist()) for part in parts if part]
+    assert sum(map(len, steps)) == len(set(STEPS))
+    assert [batch.first_row for batch in batches] == [0, *np.cumsum([batch.tokens for batch in batches])[:-1].tolist()]
+
+
+@pytest.mark.parametrize("cut", [(5,), (7, 12), (2, 8, 16)])
+def test_parts_of_files_that_end_inside_a_step(tmp_path: Path, cut: tuple[int, ...]) -> None:
+    whole = columns()
+    paths = [
+        write_trace(tmp_path / f"{number}.parquet", take(whole, slice(first, last)), META, row_group=2)
+        for number, (first, last) in enumerate(itertools.pairwise([0, *cut, len(STEPS)]))
+    ]
+    trace = opened(*paths)
+    require_equal(read_columns(trace, gates=True), whole)
+    for count in (2, 3, 50):
+        found = list(itertools.chain(*parts_of(trace, count)))
+        assert np.concatenate([batch.step for batch in found]).tolist() == STEPS
+    assert trace.scan().steps == len(set(STEPS)) and trace.scan().tokens == len(STEPS)
+
+
+@pytest.mark.parametrize("row_group", [1, 3, 100])
+def test_a_warm_up_in_several_spans_is_in_no_part(tmp_path: Path, row_group: int) -> None:
+    warm = columns()
+    warm["experts"][:6] = warm["experts"][0]
+    warm["step"][0] = 1
+    trace = opened(write_trace(tmp_path / "t.parquet", warm, META, row_group=row_group))
+    for count in (1, 4, 20):
+        found = list(itertools.chain(*parts_of(trace, count)))
+        assert np.concatenate([batch.step for batch in found]).tolist() == STEPS[6:]
+        assert found[0].first_row == 6
+    assert trace.scan().tokens == 14 and trace.scan().first_step == 4
+
+
+def test_steps_that_go_back_between_two_spans(tmp_path: Path) -> None:
+    back = columns() | {"step": np.array([*range(10), 3, *range(10, 19)], np.int32)}
+    path = write_trace(tmp_path / "t.parquet", back, META, row_group=5)
+    with pytest.raises(TraceError, match="column step, row 10: step goes back from 9 to 3"):
+        opened(path).scan()
+
+
+def test_work_on_parts_gives_results_in_order_and_tells_of_every_token(tmp_path: Path) -> None:
+    trace, told = opened(write_trace(tmp_path / "t.parquet", columns(), META, row_group=2)), list[int]()
+    found = list(trace.map(lambda batches: [int(step) for one in batches for step in one.step], advance=told.append))
+    assert len(found) > 1 and list(itertools.chain(*found)) == STEPS
+    assert sum(told) == len(STEPS)
+    alone = list(trace.map(lambda batches: sum(one.tokens for one in batches), state_bytes=1 << 40))
+    assert alone == [len(STEPS)]
+
+
+def test_a_fault_is_found_by_whichever_part_comes_first(tmp_path: Path) -> None:
+    bad = columns()
+    bad["experts"][17, 0] = [1, 1]
+    bad["experts"][9, 1] = [6, 6]
+    trace = opened(write_trace(tmp_path / "t.parquet", bad, META, row_group=2))
+    for _ in range(3):
+        with pytest.raises(TraceError, match="row 9, layer 5: expert 6 stands twice"):
+            trace.check()
