@@ -1,5 +1,6 @@
 """Every kernel compiled for the CPU, gathered under one name."""
 
+from easybalance_sim.kernels.numba_coactivation import coactivation
 from easybalance_sim.kernels.numba_costs import expert_seconds
 from easybalance_sim.kernels.numba_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.numba_dispatch import dispatch
@@ -11,6 +12,7 @@ from easybalance_sim.kernels.numba_traffic import copies_per_token, search_traff
 
 __all__ = [
     "check_ids",
+    "coactivation",
     "copies_per_token",
     "count_windows",
     "dispatch",

@@ -1,5 +1,6 @@
 """The specification: every kernel as naive loops, gathered under one name."""
 
+from easybalance_sim.kernels.reference_coactivation import coactivation
 from easybalance_sim.kernels.reference_costs import expert_seconds
 from easybalance_sim.kernels.reference_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.reference_dispatch import dispatch
@@ -11,6 +12,7 @@ from easybalance_sim.kernels.reference_traffic import copies_per_token, search_t
 
 __all__ = [
     "check_ids",
+    "coactivation",
     "copies_per_token",
     "count_windows",
     "dispatch",
