@@ -68,7 +68,7 @@ def named_after(path: Path, phase: str) -> Path:
 
 def _phases_of(request: PlanRequest, tell: Listener) -> list[str]:
     """The phases to plan for; notes what is in no plan."""
-    trace = open_trace(request.settings.traces)
+    trace = open_trace(request.settings.traces, workers=request.settings.workers())
     if isinstance(trace, CountTrace):
         tokens: IntArray = np.bincount(trace.phase, weights=trace.batch_tokens, minlength=len(PHASES)).astype(np.int64)
     else:

@@ -76,4 +76,13 @@ Device = Annotated[
     str,
     typer.Option("--device", metavar="NAME", help="Where kernels run: auto (a GPU that works, else CPU), cpu, gpu."),
 ]
+Dask = Annotated[
+    str,
+    typer.Option(
+        "--dask",
+        show_default=False,
+        metavar="ADDRESS",
+        help="Scheduler of a Dask cluster whose workers pass over the trace, e.g. tcp://host:8786 [this machine].",
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]

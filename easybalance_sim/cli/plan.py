@@ -44,6 +44,7 @@ def plan(
     per_phase: plan_options.PerPhase = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
+    dask: options.Dask = "",
     force: plan_options.Force = False,
     output: plan_options.Output = None,
     format: options.OutputFormat = Format.TABLE,
@@ -65,7 +66,7 @@ def plan(
         traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node,
         slots_per_rank=slots_per_rank, model=model, profile=profile, phase=phase, workloads=tuple(workload or ()),
         window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch, all_to_all=all_to_all,
-        step_tokens=step_tokens, seed=seed, device=device,
+        step_tokens=step_tokens, seed=seed, device=device, dask=dask,
     )  # fmt: skip
     request = PlanRequest(
         settings=chosen, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,

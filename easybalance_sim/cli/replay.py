@@ -35,6 +35,7 @@ def replay(
     criteria: options.Criteria = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
+    dask: options.Dask = "",
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Replay every token of a trace through a plan and judge it against a baseline.
@@ -53,6 +54,7 @@ def replay(
     said = Settings(
         traces=tuple(traces), cluster=cluster, model=model, profile=profile, phase=phase,
         workloads=tuple(workload or ()), all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device,
+        dask=dask,
     )  # fmt: skip
     request = ReplayRequest(
         settings=said, plan=plan, baseline=baseline, criteria=criteria,

@@ -39,6 +39,7 @@ def sweep(
     phase: options.Phase = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
+    dask: options.Dask = "",
     figure: sweep_options.Figure = None,
     output: sweep_options.Output = None,
     format: options.OutputFormat = Format.TABLE,
@@ -61,7 +62,7 @@ def sweep(
     settings = Settings(
         traces=tuple(traces), cluster=cluster, ranks_per_node=ranks_per_node, model=model, profile=profile,
         phase=phase, workloads=tuple(workload or ()), window_seconds=window_seconds, dispatch=dispatch,
-        all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device,
+        all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device, dask=dask,
     )  # fmt: skip
     plan = PlanRequest(
         settings=settings, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,

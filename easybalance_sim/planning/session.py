@@ -27,6 +27,8 @@ from easybalance_sim.replay.traffic import Bench, CountTraffic, TokenTraffic, Tr
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
 from easybalance_sim.trace.files import file_fingerprints, fingerprint
 from easybalance_sim.trace.schema import DECODE, PHASES, PREFILL, CountTrace, TraceMeta
+from easybalance_sim.workers import Workers
+from easybalance_sim.workers.threads import Threads
 
 STEP_TOKENS_PER_RANK = {"prefill": 4096, "decode": 128}
 """Tokens per rank in the steps that are drawn from counts (DeepEP's own test sizes for the two phases)."""
@@ -62,6 +64,15 @@ class Settings:
     step_tokens: int = 0
     seed: int = 0
     device: str = "auto"
+    dask: str = ""
+
+    def workers(self) -> Workers:
+        """Who passes over the trace: a Dask cluster where one was named, else threads of this process."""
+        if not self.dask:
+            return Threads()
+        from easybalance_sim.workers.dask_cluster import connect
+
+        return connect(self.dask)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,7 +143,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
     _require_sound(settings)
     notes: list[str] = []
     _settle_device(settings.device, notes)
-    trace = open_trace(settings.traces)
+    trace = open_trace(settings.traces, workers=settings.workers())
     shape = _shape(settings, trace.meta, notes)
     topology = _topology(settings, trace.meta, default_cluster, notes)
     hardware = load_profile(topology.profile)
