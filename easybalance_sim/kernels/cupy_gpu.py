@@ -1,6 +1,7 @@
 """Every kernel for a machine with a GPU: those with a `.cu` twin run there, all others as in `numba_cpu`.
 
-Integers are the same, bit for bit, on either device.
+Integers are the same, bit for bit, on either device. The search alone finds other placements here, of many walks the
+best.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from easybalance_sim.kernels import cuda, numba_cpu
 from easybalance_sim.kernels.cupy_counts import count_windows
 from easybalance_sim.kernels.cupy_dispatch import dispatch
 from easybalance_sim.kernels.cupy_scoring import score_plans
+from easybalance_sim.kernels.cupy_search import search
 from easybalance_sim.kernels.cupy_tiles import compiled
 
 __all__ = [*numba_cpu.__all__]
 
-TWINS = (count_windows, dispatch, score_plans)
+TWINS = (count_windows, dispatch, score_plans, search)
 """Kernels that run on the GPU."""
 
 

@@ -7,6 +7,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -44,8 +45,9 @@ struct Fiber {
   ucontext_t context;
   std::vector<char> stack = std::vector<char>(kStack);
   State state;
-  unsigned mask;    // lanes that a warp operation waits for
-  long long value;  // what this lane brings to it
+  unsigned mask;        // lanes that a warp operation waits for
+  long long value;      // what this lane brings to it
+  long long found[32];  // what all of them brought
 };
 
 static std::vector<Fiber> fibers;
@@ -114,7 +116,11 @@ static bool open_barriers() {
   }
   for (unsigned t = 0; all && t < fibers.size(); ++t)
     if (fibers[t].state == AT_BLOCK) free.push_back(t);
-  for (unsigned t : free) fibers[t].state = READY;
+  for (unsigned t : free) {
+    for (unsigned lane = 0; fibers[t].state == AT_WARP && lane < 32; ++lane)
+      if (fibers[t].mask >> lane & 1) fibers[t].found[lane] = fibers[t / 32 * 32 + lane].value;
+    fibers[t].state = READY;
+  }
   return !free.empty();
 }
 
@@ -172,10 +178,27 @@ void launch(unsigned grid, unsigned block, unsigned shared_bytes, unsigned seed,
   }
 }
 
-inline void meet_warp(unsigned mask, long long value) {
-  fibers[current].mask = mask;
-  fibers[current].value = value;
+// Waits for the lanes of the mask; returns what each of them brings, by lane.
+inline const long long* meet_warp(unsigned mask, long long value) {
+  const unsigned me = current;
+  if (!(mask >> me % 32 & 1)) {
+    std::fprintf(stderr, "cuda_on_cpu: a lane is not in its own mask\n");
+    std::abort();
+  }
+  fibers[me].mask = mask;
+  fibers[me].value = value;
   pause_as(AT_WARP);
+  return fibers[me].found;
+}
+
+template <class T>
+T from_lane(unsigned mask, T value, unsigned lane) {
+  static_assert(sizeof(T) <= sizeof(long long), "a lane brings a word");
+  long long word = 0;
+  std::memcpy(&word, &value, sizeof value);
+  const long long* found = meet_warp(mask, word);
+  if (mask >> lane % 32 & 1) std::memcpy(&value, &found[lane % 32], sizeof value);
+  return value;
 }
 
 }  // namespace on_cpu
@@ -185,14 +208,32 @@ inline void __syncthreads() { on_cpu::pause_as(on_cpu::AT_BLOCK); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { on_cpu::meet_warp(mask, 0); }
 
 inline unsigned __match_any_sync(unsigned mask, int value) {
-  const unsigned me = on_cpu::current, first = me / 32 * 32;
-  on_cpu::meet_warp(mask, value);
+  const long long* found = on_cpu::meet_warp(mask, value);
   unsigned same = 0;
   for (unsigned lane = 0; lane < 32; ++lane)
-    if (mask >> lane & 1 && on_cpu::fibers[first + lane].value == value) same |= 1u << lane;
-  on_cpu::meet_warp(mask, value);
+    if (mask >> lane & 1 && found[lane] == value) same |= 1u << lane;
   return same;
 }
+
+inline unsigned __ballot_sync(unsigned mask, bool value) {
+  const long long* found = on_cpu::meet_warp(mask, value);
+  unsigned ones = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (mask >> lane & 1 && found[lane]) ones |= 1u << lane;
+  return ones;
+}
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int lane) {
+  return on_cpu::from_lane(mask, value, static_cast<unsigned>(lane));
+}
+
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits) {
+  return on_cpu::from_lane(mask, value, on_cpu::current % 32 ^ static_cast<unsigned>(bits));
+}
+
+inline int __ffs(unsigned mask) { return __builtin_ffs(static_cast<int>(mask)); }
 
 inline int __popc(unsigned mask) { return __builtin_popcount(mask); }
 

@@ -111,7 +111,8 @@ class StandIn:
         self.memory_bytes = 1 << 40
         self.launches: list[str] = []
         self.plant: Callable[[str], str] = lambda source: source
-        runtime = SimpleNamespace(getDeviceCount=lambda: 1, getDeviceProperties=lambda _: {"name": b"a CPU"})
+        about = {"name": b"a CPU", "multiProcessorCount": 2, "sharedMemPerMultiprocessor": 100 << 10}
+        runtime = SimpleNamespace(getDeviceCount=lambda: 1, getDeviceProperties=lambda _: about)
         self.cuda = SimpleNamespace(
             Stream=Stream,
             alloc_pinned_memory=bytearray,

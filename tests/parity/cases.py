@@ -15,6 +15,7 @@ from easybalance_sim.kernels import numba_counts, reference_counts, reference_di
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, FLAT, HASH, RANDOM, SHIFT, TABLE
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import nearest_slots
+from tests.parity.search_cases import search_differences
 
 RULES = {
     "even": EVEN,
@@ -317,3 +318,4 @@ def differences(module: Any) -> Iterator[tuple[str, str]]:
         yield f"dispatch: {name}, {how}, per node {per_node}", ", ".join(outputs)
     for name, plans in SCORES.items():
         yield f"score_plans: {name}", "out" if score_differs(module, plans) else ""
+    yield from search_differences(module)

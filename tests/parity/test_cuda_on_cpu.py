@@ -1,8 +1,8 @@
 """The CUDA sources, compiled by g++ and run on the CPU, against the specification.
 
 Claimed: every integer is equal, bit for bit, and scores up to rounding, in any order of blocks and threads, with the
-very host code that drives a GPU (tiles, streams, smaller tiles without memory). Not claimed: that a GPU runs them;
-`pytest -m gpu` does.
+very host code that drives a GPU (tiles, streams, smaller tiles without memory); a chain of the search reaches what
+numba's walk does, several no less. Not claimed: that a GPU runs them; `pytest -m gpu` does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from easybalance_sim import policies
 from easybalance_sim.arrays import AnyArray, frozen
-from easybalance_sim.kernels import cuda, load
+from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.kernels import cuda, load, numba_search
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, HASH
+from easybalance_sim.policies import Effort
 from tests.bench import gpu_check
 from tests.conftest import PARITY
 from tests.cuda_on_cpu import compiled
@@ -40,7 +43,17 @@ from tests.parity.cases import (
     dispatched,
     score_differs,
 )
+from tests.parity.search_cases import (
+    CHAINS,
+    PROPOSALS,
+    WALKS,
+    rules_broken,
+    search_differences,
+    search_differs,
+    walking,
+)
 from tests.replay_cases import ALL_RULES, random_batch, random_plan, replayed, same
+from tests.window_problems import problem_of, rank_loads, topic_windows
 
 ROOT = Path(__file__).parents[2]
 ORDERS = (0, 1, 2)
@@ -75,7 +88,7 @@ def test_every_case_in_any_order(
     stand_in.seed = seed
     found = dict(differences(kernels))
     assert [name for name, what in found.items() if what] == []
-    assert len(found) == len(COUNTS) + 2 * len(DISPATCH) * len(RULES) + len(SCORES)
+    assert len(found) == len(COUNTS) + 2 * len(DISPATCH) * len(RULES) + len(SCORES) + len(WALKS)
     assert set(stand_in.launches) == {entry for entries in cuda.ENTRIES.values() for entry in entries}
     record_property(PARITY, f"2 CUDA by g++, order {seed}: {len(found)} cases, {len(stand_in.launches)} launches")
 
@@ -198,6 +211,33 @@ PLANTED = {
         ("slot_start[r + 1]; ++p", "slot_start[r + 1] - 1; ++p"),
         ("(layer) * windows + w]", "(layer) * windows]"),
     ],
+    "search": [
+        ("x ^= x << 25", "x ^= x << 24"),
+        ("rest = bits & 0xffffffffull", "rest = bits >> 8 & 0xffffffffull"),
+        ("x * 11400714819323198485ull", "x * 11400714819323198487ull << 20"),
+        ("c.e == c.f || holds(w, c.a, c.f)", "c.e == c.f"),
+        (" && !holds(w, c.b, c.e)", ""),
+        ("w.count[c.e] > 1", "w.count[c.e] > 0"),
+        ("+ shift <= w.most_moves", "+ shift < w.most_moves"),
+        ("of_b[c.f] - of_b[c.e]", "of_b[c.e] - of_b[c.f]"),
+        ("if (delta > 0 && ", "if (delta < 0 && "),
+        ("power_change(w, change) + w.price * shift", "power_change(w, change)"),
+        ("(threadIdx.x) > taken", "(threadIdx.x) > taken + 1"),
+        ("first + threadIdx.x < proposals", "first <= proposals"),
+        ("first % kProposalsPerCooling == 0", "first % 32 == 0"),
+        ("(proposals + 31) % 32", "31"),
+        ("hot, hot / 100, stage", "hot, hot / 10, stage"),
+        ("rank == c.a ? -pace : pace}", "-pace}"),
+        ("pace * holds(w, rank, c.f)}", "0}"),
+        ("w.holders[expert * w.words + rank / 32] >>", "w.holders[expert * w.words] >>"),
+        ("28.0 * w.unit * (gap + rest)", "2800.0 * w.unit * (gap + rest)"),
+        ("(w.lean[c.a] * gap + most * rest)", "(w.lean[c.a] * gap)"),
+        ("kSwapLuck * (w.lean[c.a] + w.lean[c.b])", "0.01 * (w.lean[c.a] + w.lean[c.b])"),
+        ("|= 1u << (r % 32);\n  }\n  __syncwarp();", "|= 1u << (r % 32);\n  }"),
+        ("one[t] - k * other[t]", "one[t] - other[t]"),
+        ("floats : own + far", "floats : own"),
+        (") / chains, by_window", ") % chains, by_window"),
+    ],
     "dispatch": [
         ("starts[expert] + which", "starts[expert] + which + 1"),
         ("experts[ids + k]", "experts[ids + k + 1]"),
@@ -219,7 +259,8 @@ def test_a_planted_error_is_found(name: str, right: str, wrong: str, stand_in: S
     text = cuda.source(name)
     assert text.count(right) == 1
     stand_in.plant = lambda source: source.replace(right, wrong) if source == text else source
-    assert any(what for _, what in differences(kernels))
+    found = search_differences(kernels) if name == "search" else differences(kernels)
+    assert any(what for _, what in found)
 
 
 def sanitized(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -249,6 +290,73 @@ def test_threads_that_miss_a_barrier_are_found(folder: Path) -> None:
         folder, "3", "if (inside && lower == 0)", "if (inside) __syncwarp();\n    if (inside && lower == 0)"
     )
     assert done.returncode != 0 and "threads wait at barriers" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["even ranks", "windows beyond a warp"])
+def test_the_order_of_threads_changes_no_bit_of_a_walk(name: str, stand_in: StandIn, kernels: ModuleType) -> None:
+    found = []
+    for stand_in.seed in ORDERS:
+        with walking(CHAINS):
+            found.append(WALKS[name].run(kernels, PROPOSALS))
+    assert all((slots == found[0][0]).all() and (value == found[0][1]).all() for slots, value in found)
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 500, 1300, 5000])
+def test_without_memory_fewer_chains_walk_at_once(memory_bytes: int, stand_in: StandIn, kernels: ModuleType) -> None:
+    """As many in all, and to the same end; where there is none for a single chain the CPU walks, once per layer."""
+    problem = WALKS["even ranks"]
+    with walking(CHAINS):
+        slots, value = problem.run(kernels, PROPOSALS)
+        on_cpu, _ = problem.run(numba_search, PROPOSALS)
+        launches = len(stand_in.launches)
+        stand_in.memory_bytes = memory_bytes
+        again, less = problem.run(kernels, PROPOSALS)
+    assert (again == (slots if memory_bytes else on_cpu)).all()
+    assert (less == value).all() or memory_bytes == 0
+    assert len(stand_in.launches) - launches == {0: 0, 500: 4, 1300: 2, 5000: 1}[memory_bytes]
+
+
+def test_more_than_a_block_can_share_is_searched_by_the_cpu(
+    stand_in: StandIn, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["easybalance_sim.kernels.cupy_search"], "SHARED_BYTES", 100)
+    assert search_differs(kernels, WALKS["few moves"]) == []
+    assert stand_in.launches == []
+
+
+def test_chains_fill_the_device_and_no_two_are_alike(kernels: ModuleType) -> None:
+    module = sys.modules["easybalance_sim.kernels.cupy_search"]
+    assert [module.chains_of(layers, 9 << 10) for layers in (1, 3, 8, 99)] == [8, 2, 1, 1]
+    assert module.chains_of(1, 48 << 10) == 4
+    states = {module._state(seed, chain) for seed in range(60) for chain in range(512)}
+    assert len(states) == 60 * 512 and 0 not in states
+
+
+def test_longer_walks_end_as_low_as_those_of_the_cpu(stand_in: StandIn, kernels: ModuleType) -> None:
+    """Also when everything is built anew after every third step, as it is after thousands."""
+    rare, often = "kAcceptedPerRebuild = 4096", "kAcceptedPerRebuild = 3"
+    for plant in (lambda source: source, lambda source: source.replace(rare, often)):
+        stand_in.plant = plant
+        with walking(CHAINS, cold=500):
+            problem = WALKS["more slots than are certain"]
+            slots, lowest = problem.run(kernels, 2000)
+            _, specified = problem.run(numba_search, 2000)
+        assert rules_broken(problem, slots) == []
+        assert lowest[0] <= specified[0] * 1.02
+
+
+def test_a_policy_searches_on_the_device(
+    stand_in: StandIn, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = topic_windows(3, 24, layers=2, experts=12)
+    problem = problem_of(windows, uniform(4, 4, 4), effort=Effort(proposals=600))
+    eplb = policies.make("eplb", problem)
+    monkeypatch.setattr("easybalance_sim.kernels.load", lambda _="auto": kernels)
+    with walking(CHAINS):
+        plan = policies.make("window_search", problem)
+    assert stand_in.launches != []
+    busiest = [(rank_loads(each, windows).max(axis=2)).mean() for each in (plan, eplb)]
+    assert busiest[0] < busiest[1]
 
 
 def test_the_device_takes_only_the_types_of_the_kernel(kernels: ModuleType) -> None:

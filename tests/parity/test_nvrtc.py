@@ -80,6 +80,6 @@ def test_a_fault_in_a_source_is_told(nvrtc: Nvrtc) -> None:
 
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="no CUDA kernel 'nope'; there are count_windows, dispatch, score_plans, turns"
+        ValueError, match="no CUDA kernel 'nope'; there are count_windows, dispatch, score_plans, search, turns"
     ):
         cuda.source("nope")

@@ -8,7 +8,6 @@ enumerate. Not claimed: equal walks, since one rounding decides differently soon
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -17,91 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from easybalance_sim.arrays import AnyArray, FloatArray, frozen
+from easybalance_sim.arrays import AnyArray
 from easybalance_sim.kernels import numba_search, reference_search
+from tests.parity.search_cases import CASES, case, rules_broken
 
 BOTH = pytest.mark.parametrize("module", [numba_search, reference_search], ids=["numba", "reference"])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Case:
-    """One problem of L layers; see `reference_search.search`."""
-
-    start: AnyArray
-    rank_of_slot: AnyArray
-    tokens: AnyArray
-    pace: AnyArray
-    slope: float = 1.0
-    active: float = 0.0
-    held: AnyArray
-    price: float = 0.0
-    most_moves: int = 10**9
-
-    @property
-    def per_step(self) -> AnyArray:
-        """float32[T] of the tokens that stand for one step."""
-        return frozen(np.linspace(0.5, 2.0, self.tokens.shape[2]), np.float32)
-
-    def run(self, module: ModuleType, proposals: int, seed: int = 1) -> tuple[AnyArray, FloatArray]:
-        """Best placements [L, P] and their values [L]."""
-        out, lowest = np.zeros_like(self.start), np.zeros(len(self.start))
-        module.search(
-            self.start, self.rank_of_slot, self.tokens, self.pace, self.slope, self.active, self.per_step, self.held,
-            self.price, self.most_moves, proposals, seed, out, lowest,
-        )  # fmt: skip
-        return out, lowest
-
-    def moves(self, slots: AnyArray, layer: int) -> int:
-        """Slots whose expert the rank does not hold."""
-        return int(np.count_nonzero(~self.held[layer][self.rank_of_slot, slots]))
-
-    def value(self, slots: AnyArray, layer: int) -> float:
-        """The specification's value."""
-        power = reference_search.objective(
-            slots, self.rank_of_slot, self.tokens[layer], self.pace, self.slope, self.active, self.per_step
-        )
-        return power + self.price * self.moves(slots, layer)
-
-
-def case(seed: int, layers: int, experts: int, per_rank: list[int], windows: int = 5, **more: Any) -> Case:
-    """Random loads; experts dealt in turn so that none stands twice on a rank."""
-    rng = np.random.default_rng(seed)
-    rank_of_slot = np.repeat(np.arange(len(per_rank)), per_rank)
-    start = np.tile(np.arange(sum(per_rank)) % experts, (layers, 1))
-    tokens = rng.gamma(0.7, 1.0, (layers, experts, windows)) + 0.01
-    tokens *= len(per_rank) / tokens.sum(axis=1, keepdims=True)
-    held = np.zeros((layers, len(per_rank), experts), np.bool_)
-    held[np.arange(layers)[:, None], rank_of_slot[None, :], start] = True
-    given_values: dict[str, Any] = {"pace": np.ones(len(per_rank)), "held": held, **more}
-    return Case(
-        start=frozen(start, np.int32),
-        rank_of_slot=frozen(rank_of_slot, np.int32),
-        tokens=frozen(tokens, np.float32),
-        pace=frozen(given_values.pop("pace"), np.float32),
-        held=frozen(given_values.pop("held"), np.bool_),
-        **given_values,
-    )
-
-
-CASES = {
-    "even ranks": case(0, 2, 8, [3, 3, 3, 3]),
-    "no redundancy": case(1, 2, 9, [3, 3, 3]),
-    "ragged": case(2, 2, 6, [1, 4, 3]),
-    "one rank": case(3, 1, 4, [4]),
-    "slow rank": case(4, 1, 8, [3, 3, 3, 3], pace=[1.0, 1.0, 2.0, 1.0]),
-    "active experts": case(5, 2, 8, [3, 3, 3, 3], slope=0.2, active=0.5),
-    "dear moves": case(6, 2, 8, [3, 3, 3, 3], price=0.4),
-    "few moves": case(7, 2, 8, [3, 3, 3, 3], most_moves=2),
-}
-
-
-def require_legal(problem: Case, out: AnyArray) -> None:
-    experts = problem.tokens.shape[1]
-    for layer, slots in enumerate(out):
-        assert np.bincount(slots, minlength=experts).min() >= 1
-        pairs = set(zip(problem.rank_of_slot.tolist(), slots.tolist(), strict=True))
-        assert len(pairs) == len(slots)
-        assert problem.moves(slots, layer) <= problem.most_moves
 
 
 @BOTH
@@ -109,7 +28,7 @@ def require_legal(problem: Case, out: AnyArray) -> None:
 def test_the_value_is_that_of_a_legal_placement_no_worse_than_the_start(module: ModuleType, name: str) -> None:
     problem = CASES[name]
     out, lowest = problem.run(module, 300)
-    require_legal(problem, out)
+    assert rules_broken(problem, out) == []
     for layer, slots in enumerate(out):
         assert lowest[layer] == pytest.approx(problem.value(slots, layer), rel=1e-4)
         assert lowest[layer] <= problem.value(problem.start[layer], layer) * (1 + 1e-5)
@@ -126,7 +45,7 @@ def test_any_shape_keeps_the_rules(seed: int, experts: int, per_rank: list[int],
         per_rank += [1] * (experts - sum(per_rank))
     problem = case(seed, 2, experts, per_rank, windows=3, active=active, most_moves=most)
     out, lowest = problem.run(numba_search, 500, seed)
-    require_legal(problem, out)
+    assert rules_broken(problem, out) == []
     for layer, slots in enumerate(out):
         assert lowest[layer] == pytest.approx(problem.value(slots, layer), rel=1e-3)
 

@@ -8,6 +8,7 @@ ENTRIES = {
     "count_windows": ("count_windows_uint8", "count_windows_uint16"),
     "dispatch": ("dispatch_uint8", "dispatch_uint16"),
     "score_plans": ("score_plans",),
+    "search": ("search",),
     "turns": ("turns_uint8", "turns_uint16"),
 }
 """Kernels of each file `NAME.cu`: one for each type of ids where there are ids."""
