@@ -11,6 +11,7 @@ import typer
 from easybalance_sim.cli.console import Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import Cluster, OutputFormat, Ranks, RanksPerNode, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched, without_nan
+from easybalance_sim.cli.trace_pairs import pair_facts, pair_lines
 from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def summary(
     \b
     Example: ebsim trace summary traces/tinymoe.parquet --ranks 8 --window-steps 16
     """
+    from easybalance_sim.load.coactivation import PairCounter
     from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
     from easybalance_sim.trace.dataset import TokenTrace, open_trace
 
@@ -45,14 +47,17 @@ def summary(
     windowing = Windowing(steps=window_steps)
     if isinstance(trace, TokenTrace):
         scan = trace.scan()
-        windows = count_windows(watched(trace, scan, "summary"), trace.meta, windowing)
+        pairs = PairCounter(len(trace.meta.layers), trace.meta.experts)
+        windows = count_windows(pairs.watching(watched(trace, scan, "summary")), trace.meta, windowing)
+        together = pairs.counted()
     else:
-        scan, windows = None, windows_of_counts(trace)
+        scan, windows, together = None, windows_of_counts(trace), None
     document = {
         "trace": facts(trace, scan),
         "phases": by_phase(trace, scan),
         "workloads": by_workload(trace, scan),
         **_measure(windows.full_only(), trace.meta, topology),
+        "coactivation": pair_facts(together, trace.meta),
         "notes": [*(scan.notes if scan else ()), *_cluster_note(topology, ranks, cluster)],
     }
     if format is Format.JSON:
@@ -160,6 +165,7 @@ def _text(document: dict[str, Any]) -> str:
         f"expert max/mean over layers: min {spread['min']:.2f}, median {spread['median']:.2f}, max {spread['max']:.2f}",
         f"over-dispersion {_number(all_layers['over_dispersion'])}: {document['reading']}",
         _hot_text(document["hot_spots"]),
+        *pair_lines(document["coactivation"], len(document["layers"])),
     ]
     return "\n".join([*head, "", _table(document), "", *tail])
 

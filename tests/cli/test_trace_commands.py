@@ -89,6 +89,21 @@ def test_summary_of_the_sample() -> None:
     assert "over-dispersion" in table and "hot ranks over all layers" in table
 
 
+def test_summary_says_which_experts_go_together(tmp_path: Path) -> None:
+    found = run_json("summary", SAMPLE)["coactivation"]
+    assert (found["tokens"], found["layers_counted"]) == (87875, 8)
+    assert [layer["layer"] for layer in found["layers"]] == list(range(8))
+    assert 0.1 < found["strong_share"] < 0.3 and found["by_chance"] == 0
+    lifts = [pair["lift"] for pair in found["strongest"]]
+    assert len(lifts) == 5 and min(lifts) > 3
+    best = found["strongest"][0]
+    table = run("summary", SAMPLE).stdout
+    assert f"L{best['layer']}/E{best['experts'][0]}+E{best['experts'][1]} ({best['lift']:.1f}×)" in table
+    assert run("synthesise", "power-law", "-o", tmp_path / "noise.parquet", "--steps", "64").returncode == 0
+    noise = run_json("summary", tmp_path / "noise.parquet")["coactivation"]
+    assert noise["strong_share"] == pytest.approx(noise["by_chance"], abs=0.02)
+
+
 def test_summary_tells_noise_from_drift(tmp_path: Path) -> None:
     readings = {}
     for kind in ("power-law", "tenant-shift"):
