@@ -59,11 +59,11 @@ def search(
     given = _Given(
         start, rank_of_slot, tokens, pace, slope, active, per_step, held, price, most_moves, proposals, seed
     )  # fmt: skip
-    shape, on_one = _Shape.of(given), cast(Any, numba_cpu.search)
+    shape, on_one = Shape.of(given), cast(Any, numba_cpu.search)
     if shape.shared_bytes() > SHARED_BYTES or len(start) == 0:
         on_one(*given, out, lowest)
         return
-    chains = chains_of(len(start), shape.shared_bytes())
+    chains = chains_of(len(start), shape)
     blocks = len(start) * chains
     seeds = np.array([_state(seed + block // chains, block % chains) for block in range(blocks)], np.uint64)
     found, value = np.empty((blocks, start.shape[1]), np.int32), np.empty(blocks)
@@ -90,10 +90,10 @@ def search(
     out[:], lowest[:] = found[best_chain], value[best_chain]
 
 
-def chains_of(layers: int, shared_bytes: int) -> int:
-    """Chains that each of the layers gets when they are searched together in blocks of so much shared memory."""
+def chains_of(layers: int, shape: Shape) -> int:
+    """Chains that each of the layers gets when they are searched together."""
     processors, bytes_of_each = _processors()
-    blocks = min(BLOCKS_PER_PROCESSOR, bytes_of_each // (shared_bytes + BLOCK_RESERVE_BYTES))
+    blocks = min(BLOCKS_PER_PROCESSOR, bytes_of_each // (shape.shared_bytes() + BLOCK_RESERVE_BYTES))
     return min(MOST_CHAINS, max(1, processors * blocks // layers))
 
 
@@ -142,8 +142,8 @@ class _Given(NamedTuple):
         )
 
 
-class _Shape(NamedTuple):
-    """Lengths of the axes."""
+class Shape(NamedTuple):
+    """Lengths of the axes of a layer."""
 
     slots: int
     ranks: int
@@ -151,7 +151,8 @@ class _Shape(NamedTuple):
     windows: int
 
     @classmethod
-    def of(cls, given: _Given) -> _Shape:
+    def of(cls, given: _Given) -> Shape:
+        """That of these arguments."""
         return cls(given.start.shape[1], len(given.pace), *given.tokens.shape[1:])
 
     def near(self) -> bool:
@@ -159,6 +160,7 @@ class _Shape(NamedTuple):
         return self._small_bytes() + self._window_bytes() <= SHARED_BYTES
 
     def shared_bytes(self) -> int:
+        """Of a block."""
         return self._small_bytes() + self._window_bytes() * self.near()
 
     def scratch_floats(self) -> int:
@@ -172,7 +174,7 @@ class _Shape(NamedTuple):
         return 4 * (self.ranks + 4) * self.windows
 
 
-def _start_search(given: _Given, shape: _Shape, chains: int, seeds: AnyArray, first: int) -> tuple[Any, Any]:
+def _start_search(given: _Given, shape: Shape, chains: int, seeds: AnyArray, first: int) -> tuple[Any, Any]:
     """Chains from number `first` on, in the current stream: (int32[blocks, P], float64[blocks]) once that is done."""
     layers = slice(first // chains, -(-(first + len(seeds)) // chains))
     part = given.of_layers(layers)

@@ -1,7 +1,8 @@
 """Throughput of the CUDA kernels: `python -m tests.bench.gpu_check`, on a machine with a GPU.
 
 Every result is compared with numba's before it is timed. A kernel's bytes are those that it has to read and write
-at the least, each once; next to them stands what a copy within the device reaches, reading and writing counted.
+at the least, each once; next to them stands what a copy within the device reaches, reading and writing counted. The
+search, which finds other placements than numba's, is held against it by objective.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -20,6 +22,7 @@ from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, frozen
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, HASH
 from tests.parity.cases import Counted, Dispatched, entries, scored
+from tests.parity.search_cases import case, misjudged, rules_broken
 from tests.replay_cases import random_plan
 
 REPEATS = 5
@@ -37,6 +40,7 @@ class Size(NamedTuple):
     slots: int = 9
     plans: int = 1000
     copied_bytes: int = 2 << 30
+    proposals: int = 200_000
 
 
 class Row(NamedTuple):
@@ -151,7 +155,7 @@ def kernel_times(cupy: Any) -> Iterator[list[tuple[Any, Any]]]:
 
         return launch_between
 
-    users = ("cupy_counts", "cupy_dispatch", "cupy_scoring")
+    users = ("cupy_counts", "cupy_dispatch", "cupy_scoring", "cupy_search")
     patches = [mock.patch.object(sys.modules[f"easybalance_sim.kernels.{user}"], "kernel", timed) for user in users]
     for patch in patches:
         patch.start()
@@ -194,13 +198,36 @@ def line(gpu: Any, cpu: Any, cupy: Any, row: Row, copied: float) -> str:
     )
 
 
+def search_line(gpu: Any, cpu: Any, cupy: Any, size: Size) -> str:
+    """The search measured. Raises ValueError where a placement breaks a rule or has another value than is said."""
+    problem = case(0, size.layers, size.experts, [size.slots] * size.ranks, windows=64)
+    slots, lowest = problem.run(gpu, size.proposals)
+    if wrong := rules_broken(problem, slots) or misjudged(problem, slots, lowest):
+        raise ValueError(f"search: {wrong[0]}")
+    _, on_cpu = problem.run(cpu, size.proposals)
+    alone = kernels_s(cupy, lambda: problem.run(gpu, size.proposals))
+    whole, numba = (best_s(partial(problem.run, module, size.proposals), 2) for module in (gpu, cpu))
+    search = sys.modules["easybalance_sim.kernels.cupy_search"]
+    chains = search.chains_of(size.layers, search.Shape(slots.shape[1], size.ranks, size.experts, 64))
+    cold = max(search.FEWEST_COLD, size.proposals // search.COLD_SHARE)
+    steps = size.layers * (size.proposals + cold)
+    return (
+        f"search: {size.layers} layers × {chains} chains × {size.proposals:,} proposals (and {cold:,} cold): "
+        f"{chains * steps / alone / 1e6:,.0f} M proposals/s, {alone / (steps / size.layers) * 1e9:,.0f} ns for one of "
+        f"every chain; whole call {whole:.2f} s; numba {numba:.2f} s, {steps / numba / 1e6:,.0f} M proposals/s; "
+        f"objective to numba's {(lowest / on_cpu).mean():.4f}"
+    )
+
+
 def main() -> int:
     """The exit code: 2 without a GPU."""
     if kernels.gpu_fault():
         print(f"no GPU can be used: {kernels.gpu_fault()}", file=sys.stderr)
         return 2
-    for line in table(kernels.load("cuda"), kernels.load("numba"), sys.modules["cupy"], Size()):
+    devices = kernels.load("cuda"), kernels.load("numba"), sys.modules["cupy"]
+    for line in table(*devices, Size()):
         print(line, flush=True)
+    print(search_line(*devices, Size()), flush=True)
     return 0
 
 

@@ -183,11 +183,23 @@ def test_the_device_bench_runs(stand_in: StandIn, kernels: ModuleType, monkeypat
     """Its figures mean nothing here."""
     monkeypatch.setattr(gpu_check, "REPEATS", 1)
     size = gpu_check.Size(
-        tokens=40, step_tokens=16, layers=2, experts=8, top_k=2, ranks=4, slots=3, plans=2, copied_bytes=4096
+        tokens=40,
+        step_tokens=16,
+        layers=2,
+        experts=8,
+        top_k=2,
+        ranks=4,
+        slots=3,
+        plans=2,
+        copied_bytes=4096,
+        proposals=40,
     )
     lines = list(gpu_check.table(kernels, load("numba"), stand_in, size))
     assert lines[0].startswith("a CPU, ")
     assert [line.count("|") for line in lines[1:]] == [8] * 10
+    with walking(CHAINS):
+        lines.append(gpu_check.search_line(kernels, load("numba"), stand_in, size))
+    assert lines[-1].startswith("search: 2 layers × 2 chains × 40 proposals (and 90 cold): ")
     assert "nan" not in "".join(lines)
 
 
@@ -326,8 +338,9 @@ def test_more_than_a_block_can_share_is_searched_by_the_cpu(
 
 def test_chains_fill_the_device_and_no_two_are_alike(kernels: ModuleType) -> None:
     module = sys.modules["easybalance_sim.kernels.cupy_search"]
-    assert [module.chains_of(layers, 9 << 10) for layers in (1, 3, 8, 99)] == [8, 2, 1, 1]
-    assert module.chains_of(1, 48 << 10) == 4
+    few, many = module.Shape(12, 4, 8, 16), module.Shape(48, 24, 40, 384)
+    assert [module.chains_of(layers, few) for layers in (1, 3, 8, 99)] == [8, 2, 1, 1]
+    assert module.chains_of(1, many) == 4
     states = {module._state(seed, chain) for seed in range(60) for chain in range(512)}
     assert len(states) == 60 * 512 and 0 not in states
 

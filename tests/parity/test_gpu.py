@@ -16,6 +16,7 @@ from easybalance_sim import kernels
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, HASH
 from tests.conftest import PARITY
 from tests.parity.cases import DISPATCH, RULES, Case, differences, dispatch_cases, dispatch_differs, dispatched
+from tests.parity.search_cases import case, misjudged, rules_broken
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")]
 
@@ -45,3 +46,14 @@ def test_many_tiles_are_dispatched_as_one(rule: int, gpu: ModuleType, monkeypatc
     case = dispatched(DISPATCH["two nodes"], rule, True)
     monkeypatch.setattr("easybalance_sim.kernels.cupy_tiles.TILE_BYTES", 7 * case.experts[0].nbytes)
     assert dispatch_differs(gpu, case) == []
+
+
+def test_the_best_of_hundreds_of_chains(gpu: ModuleType) -> None:
+    """Experts and ranks of a large model, chains as many as the device takes."""
+    problem = case(21, 2, 256, [9] * 32, windows=64)
+    slots, lowest = problem.run(gpu, 20_000)
+    again, value = problem.run(gpu, 20_000)
+    assert rules_broken(problem, slots) + misjudged(problem, slots, lowest) == []
+    assert (again == slots).all() and (value == lowest).all()
+    _, on_cpu = problem.run(kernels.load("numba"), 20_000)
+    assert (lowest <= on_cpu * 1.001).all()
