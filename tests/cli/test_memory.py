@@ -1,0 +1,30 @@
+"""Memory of whole commands does not grow with the trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.long_traces import Shape, measured, write_long_trace
+
+SHAPE = Shape(layers=12, experts=64, top_k=6, ranks=8, step_tokens=256)
+SHORT, LONG = 1 << 18, 5 << 18
+GROWTH_MB = 60
+"""Five times the tokens are 75 MB more of ids."""
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("traces")
+    return [write_long_trace(folder / f"{tokens}.parquet", SHAPE, tokens) for tokens in (SHORT, LONG)]
+
+
+def test_plan_and_replay(traces: list[Path], tmp_path: Path) -> None:
+    """A first run compiles, which takes memory, too, and is not measured."""
+    plan = ("plan", "--ranks", 8, "--slots-per-rank", 9, "--policy", "eplb", "--force", "-o", "plan.json")
+    measured(*plan, traces[0], cwd=tmp_path)
+    for command in (plan, ("replay", "--plan", "plan.json")):
+        short, long = (measured(*command, trace, cwd=tmp_path) for trace in traces)
+        assert {short.code, long.code} <= {0, 1}
+        assert long.peak_mb - short.peak_mb < GROWTH_MB, f"{command[0]}: {short.peak_mb} MB, then {long.peak_mb} MB"
