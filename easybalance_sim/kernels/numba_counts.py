@@ -9,7 +9,7 @@ import numpy.typing as npt
 from numba import njit
 
 from easybalance_sim.kernels.bare import bare_njit
-from easybalance_sim.kernels.threads import on_threads
+from easybalance_sim.kernels.threads import cores, on_threads
 
 AnyArray = npt.NDArray[Any]
 
@@ -44,9 +44,9 @@ def _count_layers(experts, window, first, last, out):  # type: ignore[no-untyped
 
 
 def count_windows(experts: AnyArray, window: AnyArray, out: AnyArray) -> None:
-    """Tiles of layers on threads: a cache line of ids each."""
+    """Layers shared by threads, at least a cache line of ids each; few shares, as each passes over the windows."""
     _, layers, top_k = experts.shape
-    tile = max(1, min(layers, 64 // top_k))
+    tile = max(1, 64 // top_k, -(-layers // cores()))
 
     def count(part: int) -> None:
         _count_layers(experts, window, part * tile, min(layers, (part + 1) * tile), out)
