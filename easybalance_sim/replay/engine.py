@@ -18,7 +18,7 @@ from easybalance_sim.load.counting import Windowing
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import Dispatch, prepare
 from easybalance_sim.replay.outcome import Outcome
-from easybalance_sim.replay.tally import StepBlock, Tally, rank_sums
+from easybalance_sim.replay.tally import StepBlock, Tally
 from easybalance_sim.trace.schema import TokenBatch
 
 CELLS_PER_CHUNK = 1 << 23
@@ -140,7 +140,7 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
         route.per_node, workers, slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
     )  # fmt: skip
     tokens = np.diff(steps.start)
-    _require_conserved(rank_sums(slot_tokens, plan), tokens * batch.experts.shape[2])
+    _require_conserved(slot_tokens, tokens * batch.experts.shape[2])
     return StepBlock(
         step=steps.step,
         window=steps.window,
@@ -152,9 +152,9 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
     )
 
 
-def _require_conserved(rank_tokens: Int32Array, assignments: IntArray) -> None:
-    """Every assignment went to exactly one slot: the ranks of each step and layer sum to tokens × K (int64[W])."""
-    if not (rank_tokens.sum(axis=2, dtype=np.int64) == assignments[:, None]).all():
+def _require_conserved(slot_tokens: Int32Array, assignments: IntArray) -> None:
+    """Every assignment went to exactly one slot: the slots of each step and layer sum to tokens × K (int64[W])."""
+    if not (np.add.reduce(slot_tokens, axis=2, dtype=np.int32) == assignments[:, None]).all():
         raise RuntimeError("assignments were lost or doubled in the replay kernel")
 
 

@@ -1,29 +1,37 @@
-"""Whole replay from packed Parquet (decode, dispatch, loads, layer seconds) against the counts alone in plain numpy."""
+"""Whole replay from packed Parquet (decode, dispatch, loads, layer seconds) against the counts alone in plain numpy.
+
+And against its two halves alone: bare pyarrow decoding the same columns, the kernel on ids in memory.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from easybalance_sim.arrays import AnyArray, IntArray, frozen
+from easybalance_sim import kernels
+from easybalance_sim.arrays import AnyArray, IntArray, frozen, sealed
 from easybalance_sim.cluster.hardware import load_profile
 from easybalance_sim.cluster.shapes import load_shape
 from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.cost.layer import layer_cost
+from easybalance_sim.kernels.threads import cores
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.replay.engine import links, replay, subject
+from easybalance_sim.replay.engine import Subject, links, outcomes, subject, tally
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
-from easybalance_sim.trace.schema import TraceMeta
+from easybalance_sim.trace.schema import TokenBatch, TraceMeta
 from easybalance_sim.trace.writer import token_trace_writer
 from tests.replay_cases import batch_of, random_plan
 
 REPEATS = 5
+COLUMNS = ["step", "request", "position", "phase", "source_rank", "workload", "experts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,18 +126,43 @@ def best_s(work: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def replay_once(trace: TokenTrace, plan: Plan, case: Case, topology: Topology, rule: str) -> None:
-    cost = layer_cost(
-        load_profile("h200"), load_shape(case.model), topology, topology.slots_per_rank, case.mode, case.phase
+def replay_once(trace: TokenTrace, item: Subject, case: Case, topology: Topology) -> None:
+    work = partial(
+        tally,
+        subjects=[item],
+        route=links(topology, case.mode),
+        windowing=Windowing(steps=16),
+        recorded_ranks=case.ranks,
     )
-    (outcome,) = replay(
-        trace.batches(),
-        [subject(plan, topology, rule, cost, 0)],
-        links(topology, case.mode),
-        Windowing(steps=16),
-        case.ranks,
-    )
+    (outcome,) = outcomes(trace.map(work), [item])
     assert outcome.tokens == case.tokens
+
+
+def decode_once(trace: TokenTrace) -> None:
+    """The columns that a replay reads, as pyarrow gives them."""
+    file = pq.ParquetFile(trace.paths[0])
+    tokens = sum(batch.num_rows for batch in file.iter_batches(batch_size=65536, columns=COLUMNS))
+    assert tokens == trace.scan().tokens
+
+
+def kernel_once(batches: Sequence[TokenBatch], item: Subject, case: Case, topology: Topology) -> None:
+    """The kernel alone on all cores, whole steps at a time as in a replay."""
+    plan, route = item.plan, links(topology, case.mode)
+    for batch in batches:
+        first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+        shape = (len(first), plan.layers, plan.ranks)
+        out = [
+            np.zeros((len(first), plan.layers, plan.slots), np.int32),
+            *(np.zeros(shape, np.int32) for _ in range(3)),
+        ]
+        pairs = np.zeros((plan.ranks, plan.ranks), np.int64), np.zeros((route.nodes, route.nodes), np.int64)
+        row = sealed(kernels.load().local_rows(batch.step, batch.source_rank, plan.ranks))
+        kernels.load().dispatch(
+            batch.experts, sealed(np.append(first, batch.tokens)), sealed(batch.step[first].astype(np.int64)),
+            batch.source_rank, row, plan.replica_start, plan.replica_slot, item.dispatch.table, plan.rank_of_slot,
+            route.node, route.entry, item.dispatch.code, item.dispatch.seed, route.per_node, cores(), *out, *pairs,
+        )  # fmt: skip
+        assert out[0].sum() == batch.experts.size
 
 
 @pytest.mark.bench
@@ -142,11 +175,23 @@ def test_replay_speed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assignments = case.tokens * case.layers * case.top_k
     assert numpy_counts(trace, plan) == assignments
     plain = best_s(lambda: numpy_counts(trace, plan), 1)
-    lines = [f"{name}: {assignments / 1e6:.0f} M assignments, packed Parquet; numpy counts {rate(assignments, plain)}"]
-    for rule in ("even", "vllm"):
-        replay_once(trace, plan, case, topology, rule)
-        ours = best_s(lambda rule=rule: replay_once(trace, plan, case, topology, rule), REPEATS)  # type: ignore[misc]
-        lines.append(f"  replay, {rule}: {rate(assignments, ours)}, {plain / ours:.1f}× numpy")
+    decode, batches = best_s(lambda: decode_once(trace), REPEATS), list(trace.batches())
+    lines = [
+        f"{name}: {assignments / 1e6:.0f} M assignments, packed Parquet; numpy counts {rate(assignments, plain)}, "
+        f"pyarrow decodes {rate(assignments, decode)}"
+    ]
+    cost = layer_cost(
+        load_profile("h200"), load_shape(case.model), topology, topology.slots_per_rank, case.mode, case.phase
+    )
+    for rule in ("even", "vllm", "sglang-dynamic"):
+        item = subject(plan, topology, rule, cost, 0)
+        replay_once(trace, item, case, topology)
+        ours = best_s(lambda item=item: replay_once(trace, item, case, topology), REPEATS)  # type: ignore[misc]
+        alone = best_s(lambda item=item: kernel_once(batches, item, case, topology), REPEATS)  # type: ignore[misc]
+        lines.append(
+            f"  replay, {rule}: {rate(assignments, ours)}, {plain / ours:.1f}× numpy; kernel alone "
+            f"{rate(assignments, alone)}; whole / slower half {max(decode, alone) / ours:.2f}"
+        )
         assert ours < plain
     with capsys.disabled():
         print("\n" + "\n".join(lines))
