@@ -26,8 +26,11 @@ Floats = npt.NDArray[np.float32]
 MOST_CHAINS = 512
 """Of a layer."""
 
+WARPS = 4
+"""Of a chain: about half of the 32 proposals that are looked at together are left to be weighed, four by a warp."""
+
 BLOCKS_PER_PROCESSOR = 4
-"""A multiprocessor has four schedulers: with one chain each, chains hardly slow each other."""
+"""A chain waits for memory most of the time: so few hardly slow each other."""
 
 BLOCK_RESERVE_BYTES = 1 << 10
 """Shared memory that a device takes for itself, per block."""
@@ -168,10 +171,10 @@ class Shape(NamedTuple):
         return self.experts * (self.windows + self.experts) + self._window_bytes() // 4 * (not self.near())
 
     def _small_bytes(self) -> int:
-        return 16 * self.ranks + 4 * (self.slots + self.experts * (1 + -(-self.ranks // 32)))
+        return 2048 + 16 * self.ranks + 4 * (self.slots + self.experts * (1 + -(-self.ranks // 32)) + WARPS)
 
     def _window_bytes(self) -> int:
-        return 4 * (self.ranks + 4) * self.windows
+        return 4 * self.ranks * self.windows
 
 
 def _start_search(given: _Given, shape: Shape, chains: int, seeds: AnyArray, first: int) -> tuple[Any, Any]:
@@ -183,7 +186,7 @@ def _start_search(given: _Given, shape: Shape, chains: int, seeds: AnyArray, fir
     best, lowest = cupy.empty((len(seeds), shape.slots), np.int32), cupy.empty(len(seeds), np.float64)
     few = max(FEWEST_COLD, given.proposals // COLD_SHARE)
     kernel("search", "search")(
-        (len(seeds),), (32,),
+        (len(seeds),), (32 * WARPS,),
         (
             *(cupy.asarray(each) for each in arrays), np.float32(given.slope), np.float32(given.active),
             np.float64(given.price), *ints(min(given.most_moves, MOST)), np.int64(few), np.int64(given.proposals),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.cuda_on_cpu.compiled import SANITIZED
 from tests.cuda_on_cpu.stand_in import StandIn, gpu_kernels
+from tests.parity import search_cases
 from tests.parity.cases import differences
 
 
@@ -19,6 +20,8 @@ def main(folder: str, seed: str, old: str = "", new: str = "") -> int:
     stand_in = StandIn(Path(folder), seed=int(seed), padding=0, flags=SANITIZED)
     if old:
         stand_in.plant = lambda source: source.replace(old, new)
+    # Barriers of a walk are many, and switching threads under AddressSanitizer is slow.
+    search_cases.COLD, search_cases.PROPOSALS = 40, 40
     with gpu_kernels(stand_in) as module:
         found = dict(differences(module))
     differing = [name for name, what in found.items() if what]

@@ -15,7 +15,7 @@ import numpy as np
 from easybalance_sim.arrays import AnyArray, FloatArray, frozen
 from easybalance_sim.kernels import numba_search, reference_search
 
-COLD, PROPOSALS = 90, 230
+COLD, PROPOSALS = 70, 150
 """Of a walk so short that no rounding decides: 32 proposals are looked at together on a device, 64 are as warm."""
 
 CHAINS = 2
@@ -96,7 +96,7 @@ WALKS = {
     "windows beyond a warp": case(14, 1, 40, [8] * 8, windows=70, slope=0.5, active=0.3, price=0.2, most_moves=12),
     "ranks beyond a word of bits": case(15, 1, 44, [2] * 40, windows=4),
     "more slots than are certain": case(13, 1, 40, [8] * 8, windows=16),
-    "loads beyond shared memory": case(16, 1, 8, [3, 3, 3, 3], windows=1600),
+    "loads beyond shared memory": case(16, 1, 12, [3] * 8, windows=1500),
     "moves as dear as load": case(6, 2, 8, [3, 3, 3, 3], price=15.0),
     "one window": case(17, 1, 8, [3, 3, 3, 3], windows=1),
     **CASES,
@@ -138,10 +138,10 @@ def walking(chains: int, cold: int = COLD) -> Iterator[None]:
 
 def search_differs(module: ModuleType, problem: Case) -> list[str]:
     """In what a kernel module's search goes wrong: one chain must reach what numba's walk does, several no less."""
-    with walking(1):
+    with walking(1, COLD):
         _, specified = problem.run(numba_search, PROPOSALS)
         one, value = problem.run(module, PROPOSALS)
-    with walking(CHAINS):
+    with walking(CHAINS, COLD):
         best, lowest = problem.run(module, PROPOSALS)
     found = [] if np.allclose(value, specified, rtol=1e-5, atol=0) else [f"one chain finds {value}, not {specified}"]
     found += [] if (lowest <= value).all() else [f"{CHAINS} chains find {lowest}, one {value}"]

@@ -199,7 +199,7 @@ def test_the_device_bench_runs(stand_in: StandIn, kernels: ModuleType, monkeypat
     assert [line.count("|") for line in lines[1:]] == [8] * 10
     with walking(CHAINS):
         lines.append(gpu_check.search_line(kernels, load("numba"), stand_in, size))
-    assert lines[-1].startswith("search: 2 layers × 2 chains × 40 proposals (and 90 cold): ")
+    assert lines[-1].startswith("search: 2 layers × 2 chains × 40 proposals (and 70 cold): ")
     assert "nan" not in "".join(lines)
 
 
@@ -233,19 +233,21 @@ PLANTED = {
         ("+ shift <= w.most_moves", "+ shift < w.most_moves"),
         ("of_b[c.f] - of_b[c.e]", "of_b[c.e] - of_b[c.f]"),
         ("if (delta > 0 && ", "if (delta < 0 && "),
-        ("power_change(w, change) + w.price * shift", "power_change(w, change)"),
-        ("(threadIdx.x) > taken", "(threadIdx.x) > taken + 1"),
-        ("first + threadIdx.x < proposals", "first <= proposals"),
+        (" + w.price * moves_more(w, c);", ";"),
+        ("lane() > taken", "lane() > taken + 1"),
+        ("first + lane() < proposals", "first <= proposals"),
         ("first % kProposalsPerCooling == 0", "first % 32 == 0"),
         ("(proposals + 31) % 32", "31"),
         ("hot, hot / 100, stage", "hot, hot / 10, stage"),
-        ("rank == c.a ? -pace : pace}", "-pace}"),
-        ("pace * holds(w, rank, c.f)}", "0}"),
+        ("(k.e - k.f)", "(k.f - k.e)"),
+        ("holds(w, rank, c.f) * (k.new_f", "0 * (k.new_f"),
         ("w.holders[expert * w.words + rank / 32] >>", "w.holders[expert * w.words] >>"),
         ("28.0 * w.unit * (gap + rest)", "2800.0 * w.unit * (gap + rest)"),
         ("(w.lean[c.a] * gap + most * rest)", "(w.lean[c.a] * gap)"),
         ("kSwapLuck * (w.lean[c.a] + w.lean[c.b])", "0.01 * (w.lean[c.a] + w.lean[c.b])"),
-        ("|= 1u << (r % 32);\n  }\n  __syncwarp();", "|= 1u << (r % 32);\n  }"),
+        ("count_replicas(w);\n  __syncthreads();", "count_replicas(w);"),
+        ("group = threadIdx.x / kGroup", "group = lane() / kGroup"),
+        ("i / 16 * 4", "i / 16 * 5"),
         ("one[t] - k * other[t]", "one[t] - other[t]"),
         ("floats : own + far", "floats : own"),
         (") / chains, by_window", ") % chains, by_window"),
