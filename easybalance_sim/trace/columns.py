@@ -73,7 +73,7 @@ def batch_from(
     """A `TokenBatch` of the record's tokens; `workloads` learns new names. `experts` is empty when not read."""
     per_token = layouts.rows_per_token(layout, meta)
     if layout == "long":
-        layouts.require_layer_order(np.asarray(record.column("layer")), meta, where, first_row)
+        layouts.require_layer_order(layouts.plain(record.column("layer")), meta, where, first_row)
     tokens = record.num_rows // per_token
     light = record.select([n for n in record.schema.names if n not in ("experts", "gates", "layer")])
     read = _Reader(light, per_token, where, first_row)
@@ -141,8 +141,10 @@ class _Reader:
         if not pa.types.is_dictionary(column.type):
             column = pc.dictionary_encode(column.cast(pa.string()))
         table = [default if text is None else self._code(name, text, known) for text in column.dictionary.to_pylist()]
-        indices = np.asarray(column.indices.cast(pa.int64()).fill_null(len(table)))[:: self._stride]
-        codes: AnyArray = np.array([*table, default])[indices]
+        indices = column.indices.cast(pa.int64())
+        if indices.null_count:
+            indices = indices.fill_null(len(table))
+        codes: AnyArray = np.array([*table, default])[layouts.plain(indices)[:: self._stride]]
         return codes
 
     def _code(self, name: str, text: str, known: dict[str, int]) -> int:
@@ -151,7 +153,7 @@ class _Reader:
     def _column(self, name: str) -> AnyArray:
         column = self._record.column(name)
         layouts.require_values(name, column, self._where, self._first_row)
-        return np.asarray(column)[:: self._stride]
+        return layouts.plain(column)[:: self._stride]
 
     def _refuse(self, name: str, values: AnyArray, bad: AnyArray, problem: str) -> NoReturn:
         index = int(np.flatnonzero(bad)[0])

@@ -103,7 +103,7 @@ def flat_list(name: str, column: Any, width: int, where: str, first_row: int) ->
     if pa.types.is_fixed_size_list(column.type):
         lengths = np.full(len(column), column.type.list_size)
     else:
-        lengths = np.diff(np.asarray(column.offsets))
+        lengths = np.diff(plain(column.offsets))
     wrong = np.flatnonzero(lengths != width)
     if len(wrong):
         unit = "ids" if name == "experts" else name
@@ -116,8 +116,16 @@ def flat_list(name: str, column: Any, width: int, where: str, first_row: int) ->
     if values.null_count:
         row = first_row + _first_null(values) // width
         raise TraceError(f"column {name}, row {row}: a value is missing in the list", where=where, fix="drop the token")
-    flat: AnyArray = values.to_numpy(zero_copy_only=False)
-    return flat
+    return plain(values)
+
+
+def plain(column: Any) -> AnyArray:
+    """The numbers of an Arrow array without nulls, not copied.
+
+    Through DLPack: Arrow's own ways to numpy import pandas, which takes longer than a small plan's reading.
+    """
+    array: AnyArray = np.from_dlpack(column)
+    return array
 
 
 def require_values(name: str, column: Any, where: str, first_row: int) -> None:
