@@ -17,12 +17,16 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from easybalance_sim.kernels.threads import cores
+
 BACKENDS = ("auto", "reference", "numba", "cuda")
 DEVICES = ("auto", "cpu", "gpu")
 DEVICE_VARIABLE = "EBSIM_DEVICE"
 """Environment variable that says where `auto` kernels run as long as `use` was not told."""
 
 NO_CUPY = "cupy is not installed"
+
+GPU_LAYERS = 64
 
 _MODULES = {"reference": "reference", "numba": "numba_cpu", "cuda": "cupy_gpu"}
 _used = {"device": "auto"}
@@ -77,6 +81,11 @@ def _module(backend: str) -> ModuleType:
     if backend != "reference" and "numba" not in sys.modules:
         require_cache()
     return importlib.import_module(f"easybalance_sim.kernels.{_MODULES[backend]}")
+
+
+def layers_at_once() -> int:
+    """Layers that a search is best given together: one for each core in use, on a GPU as many as large models have."""
+    return GPU_LAYERS if _fastest() == "cuda" else cores()
 
 
 def _fastest() -> str:

@@ -168,11 +168,11 @@ class _Moves:
         self._left = max(0, (most or 0) - int(fetched.sum()))
 
     def rounds(self) -> list[slice]:
-        """Slices of layers that are searched together: a few, one by one under a limit."""
+        """Slices of layers that are searched together: as few as keep the device busy, one by one under a limit."""
         count = len(self._need)
         if self._limited:
             return [slice(layer, layer + 1) for layer in np.argsort(-self._need, kind="stable").tolist()]
-        size = max(2, -(-count // 16))
+        size = max(2, -(-count // 16), kernels.layers_at_once())
         return [slice(first, min(first + size, count)) for first in range(0, count, size)]
 
     def share(self, layers: slice) -> int:

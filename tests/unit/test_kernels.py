@@ -118,8 +118,10 @@ def test_a_gpu_that_works_is_taken_unless_the_cpu_is_chosen(unsettled: None, mon
     with gpu_kernels(cupy_that(lambda: 1)) as module:
         monkeypatch.setattr(module, "fault", lambda: "")
         assert the_module() == "cupy_gpu"
+        assert kernels.layers_at_once() == kernels.GPU_LAYERS
         monkeypatch.setenv("EBSIM_DEVICE", "cpu")
         assert the_module() == "numba_cpu"
+        assert kernels.layers_at_once() == len(os.sched_getaffinity(0))
         kernels.use("gpu")
         assert the_module() == "cupy_gpu"
         kernels.use("cpu")
