@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray
+from easybalance_sim.arrays import BoolArray, IntArray
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
-from easybalance_sim.load.split import Split
+from easybalance_sim.load.split import HELD_OUT, Split
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import PHASES, TokenBatch
 
@@ -45,6 +45,17 @@ class Selection:
                 yield batch
             elif keep.any():
                 yield batch.select(keep)
+
+    def may_hold(self, first_step: IntArray, last_step: IntArray) -> BoolArray:
+        """bool[n] whether spans of steps (int64[n] first and last) may hold a token to keep."""
+        found = np.ones(len(first_step), np.bool_)
+        if self.split is not None and self.split.boundary >= 0:
+            held = last_step >= self.split.boundary
+            found &= held if self.side == HELD_OUT else first_step < self.split.boundary
+        if self.every > 1 and self.windowing.length:
+            first, last = first_step // self.windowing.length, last_step // self.windowing.length
+            found &= last // self.every * self.every >= first
+        return found
 
     def of_side(self, split: Split, side: int) -> Selection:
         """The same filter on one side of a split."""

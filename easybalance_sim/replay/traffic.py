@@ -155,15 +155,16 @@ class TokenTraffic:
 
     def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
         """At most `limit` tokens with the nodes that they enter at, as in replay."""
+        fit = self._side(FIT)
         draw = partial(
             _draw,
-            chosen=self._side(FIT),
+            chosen=fit,
             ranks=bench.topology.ranks,
             recorded_ranks=bench.recorded_ranks,
             limit=limit,
             seed=bench.seed,
         )
-        return sample_of(self.trace.map(draw), limit, bench.topology.node_of_rank)
+        return sample_of(self.trace.map(draw, may_hold=fit.may_hold), limit, bench.topology.node_of_rank)
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Every token of one side under every plan; a long fit side is sampled by windows."""
@@ -181,7 +182,7 @@ class TokenTraffic:
             windowing=bench.windowing,
             recorded_ranks=bench.recorded_ranks,
         )
-        found = outcomes(self.trace.map(_Chosen(chosen, work_on), advance=done), subjects)
+        found = outcomes(self.trace.map(_Chosen(chosen, work_on), advance=done, may_hold=chosen.may_hold), subjects)
         if found[0].tokens == 0:
             raise UsageError(
                 "no token is left to judge on", where="trace", fix="choose other --workload, --phase or --split"
@@ -196,12 +197,13 @@ class TokenTraffic:
         """Counts of one side, of one in `counted_every` windows."""
         chosen = self._side(side).sampled(sampling(self.trace.scan(), self.trace.meta, windowing), windowing)
         work = _Chosen(chosen, partial(count_windows, meta=self.trace.meta, windowing=windowing))
-        parts: list[LoadWindows] = list(self.trace.map(work))
-        return parts[0].merged(parts[1:])
+        nothing = count_windows([], self.trace.meta, windowing)
+        return nothing.merged(list(self.trace.map(work, may_hold=chosen.may_hold)))
 
     def _over(self, side: int, work: Callable[[Iterable[TokenBatch]], Any], state_bytes: int) -> Iterator[Any]:
         """Work on every token of one side."""
-        return self.trace.map(_Chosen(self._side(side), work), state_bytes=state_bytes)
+        chosen = self._side(side)
+        return self.trace.map(_Chosen(chosen, work), state_bytes=state_bytes, may_hold=chosen.may_hold)
 
     def _side(self, side: int) -> Selection:
         return self.selection if self.split is None else self.selection.of_side(self.split, side)

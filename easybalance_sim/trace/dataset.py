@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import numpy as np
+
+from easybalance_sim.arrays import BoolArray, IntArray
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import columns, layouts
 from easybalance_sim.trace.counts import read_count_trace
@@ -22,6 +25,7 @@ from easybalance_sim.workers.threads import Threads, ahead
 OPTIONAL = frozenset({"time_s", "gates"})
 Result = TypeVar("Result")
 Advance = Callable[[int], None]
+MayHold = Callable[[IntArray, IntArray], BoolArray]
 
 
 def unheard(tokens: int) -> None:
@@ -63,7 +67,7 @@ class TokenTrace:
         self._files = _files(paths, metas)
         self._spans = spans_of(self._files)
         self._opened: tuple[Source, TraceScan] | None = None
-        self._checked = False
+        self._unchecked = np.ones(len(self._spans), np.bool_)
 
     @property
     def tokens(self) -> int:
@@ -92,8 +96,8 @@ class TokenTrace:
         """All tokens in order, whole steps per batch, warm-up steps left out; gates are read on demand."""
         (part,) = self._source().parts(1)
         names = (*LIGHT, "experts", "gates") if gates else (*LIGHT, "experts")
-        yield from ahead(part.batches(names, check=not self._checked))
-        self._checked = True
+        yield from ahead(part.batches(names, check=bool(self._unchecked.any())))
+        self._unchecked[:] = False
 
     def map(
         self,
@@ -101,17 +105,22 @@ class TokenTrace:
         *,
         advance: Advance = unheard,
         state_bytes: int = 0,
+        may_hold: MayHold | None = None,
     ) -> Iterator[Result]:
         """What `work` makes of the batches of each part of the trace, in order; workers share the parts.
 
         What is made of the results must not depend on where the trace is cut. advance: called with the tokens done, by
-        any thread · state_bytes: what a part holds beside its batches, if that is much.
+        any thread · state_bytes: what a part holds beside its batches, if that is much · may_hold: by the first and
+        last steps of spans (int64[n] each) whether they hold any token that matters; the others are not even read.
         """
-        parts = self._source().parts(self._workers.parts(state_bytes))
+        source = self._source()
+        wanted = None if may_hold is None else may_hold(source.first_step, source.last_step)
+        parts = source.parts(self._workers.parts(state_bytes), wanted)
+        advance(self.tokens - sum(part.tokens for part in parts))
         here = self._workers.here
         on_part = _OnPart(
             work=work,
-            check=not self._checked,
+            check=any(self._unchecked[part.first : part.end].any() for part in parts),
             advance=advance if here else unheard,
             read_ahead=len(parts) == 1,
         )
@@ -119,7 +128,8 @@ class TokenTrace:
             if not here:
                 advance(part.tokens)
             yield result
-        self._checked = True
+        for part in parts:
+            self._unchecked[part.first : part.end] = False
 
     def _source(self) -> Source:
         self.scan()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, IntArray, sealed
+from easybalance_sim.arrays import AnyArray, BoolArray, IntArray, sealed
 from easybalance_sim.trace.numbering import Base
 from easybalance_sim.trace.schema import TokenBatch
 from easybalance_sim.trace.source import Span, TraceFile
@@ -37,12 +37,24 @@ class Source:
     workloads: Mapping[str, int]
     warmup: int
 
-    def parts(self, count: int) -> list[Part]:
-        """The trace in at most `count` parts of about the same number of tokens."""
-        ends = np.cumsum([span.tokens for span in self.spans])
+    def parts(self, count: int, wanted: BoolArray | None = None) -> list[Part]:
+        """The trace in about `count` parts of about the same number of tokens, at most so many without `wanted`.
+
+        wanted: bool[n] spans that are needed; parts without any are left out, and spans at the ends of the others.
+        """
+        tokens = np.array([span.tokens for span in self.spans])
+        if wanted is not None and wanted.any():
+            count = round(count * tokens.sum() / tokens[wanted].sum())
+        ends = np.cumsum(tokens)
         marks = ends[-1] * np.arange(1, count) // count
         edges = np.unique(np.concatenate([[0], np.searchsorted(ends, marks, side="left") + 1, [len(ends)]]))
-        return [Part(source=self, first=int(a), end=int(b)) for a, b in itertools.pairwise(edges)]
+        needed = np.flatnonzero(np.ones(len(ends)) if wanted is None else wanted)
+        found = []
+        for first, end in itertools.pairwise(edges.tolist()):
+            mine = needed[np.searchsorted(needed, first) : np.searchsorted(needed, end)]
+            if len(mine):
+                found.append(Part(source=self, first=int(mine[0]), end=int(mine[-1]) + 1))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

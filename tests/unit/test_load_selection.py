@@ -91,3 +91,18 @@ def test_names_that_are_not_there() -> None:
         phase_filter("training")
     with pytest.raises(UsageError, match="the trace has no workload 'x' — it has chat, code"):
         workload_filter(["chat", "x"], ["chat", "code"])
+
+
+def test_spans_that_may_hold_a_token_to_keep(trace: TokenTrace) -> None:
+    """Never a no where a token is; a no where the boundary or the sampled windows say so."""
+    spans = np.array_split(np.arange(300), 40)
+    first, last = (np.array([COLUMNS["step"][rows[end]] for rows in spans]).astype(np.int64) for end in (0, -1))
+    time = make_split(trace.scan(), trace.workloads, "time", 0.5, 0, 4)
+    by_time = [Selection().of_side(time, side) for side in (FIT, HELD_OUT)]
+    sampled = Selection().sampled(5, Windowing(steps=2))
+    for selection in (*by_time, sampled, Selection(phase=DECODE), by_time[0].sampled(3, Windowing(steps=4))):
+        kept = chosen(selection, trace)
+        may = selection.may_hold(first, last)
+        assert all(yes for rows, yes in zip(spans, may, strict=True) if kept[rows].any())
+    assert not by_time[0].may_hold(first, last).all() and not by_time[1].may_hold(first, last).all()
+    assert not sampled.may_hold(first, last).all()

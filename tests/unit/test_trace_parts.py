@@ -110,3 +110,35 @@ def test_a_fault_is_found_by_whichever_part_comes_first(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(TraceError, match="row 9, layer 5: expert 6 stands twice"):
             trace.check()
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+@pytest.mark.parametrize("row_group", [1, 2, 5])
+def test_spans_that_hold_nothing_of_interest_are_not_read(tmp_path: Path, row_group: int, count: int) -> None:
+    """Of the steps asked for every token comes, and no part lies wholly beside them."""
+    trace = opened(write_trace(tmp_path / "t.parquet", columns(), META, row_group=row_group))
+    for low, high in ((0, 1), (4, 10), (12, 99), (5, 8), (0, 99)):
+        at = trace._source()
+        wanted = (at.last_step >= low) & (at.first_step < high)
+        parts = at.parts(count, wanted)
+        batches = [batch for part in parts for batch in part.batches(("step", "request", "experts"), check=True)]
+        steps = [step for batch in batches for step in batch.step.tolist()]
+        assert [step for step in steps if low <= step < high] == [step for step in STEPS if low <= step < high]
+        assert all(wanted[part.first] and wanted[part.end - 1] for part in parts)
+        read = set().union(*(range(part.first, part.end) for part in parts))
+        assert set(np.flatnonzero(wanted)) <= read
+
+
+def test_what_was_not_read_is_checked_when_it_is(tmp_path: Path) -> None:
+    bad = columns()
+    bad["experts"][17, 0] = [1, 1]
+    trace = opened(write_trace(tmp_path / "t.parquet", bad, META, row_group=2))
+    told: list[int] = []
+    sizes = lambda batches: sum(one.tokens for one in batches)  # noqa: E731
+    early = trace.map(sizes, may_hold=lambda first, last: first < 9, advance=told.append)
+    assert sum(early) >= 11
+    # A step that lies across the last span read counts whole, so this is only about all.
+    assert abs(sum(told) - len(STEPS)) <= 1
+    for _ in range(2):
+        with pytest.raises(TraceError, match="row 17, layer 3: expert 1 stands twice"):
+            list(trace.map(sizes))
