@@ -125,7 +125,7 @@ def _count_assignments(chosen, now, src, rank_of_slot, tokens, arrived, sent, la
 @njit(cache=True, nogil=True, inline="always")
 def _count_copies(chosen, now, src, rank_of_slot, node_bit, tokens, sent, reached, last_at):  # type: ignore[no-untyped-def]
     """One copy per distinct rank and per distinct node (normal mode)."""
-    seen = U(0)
+    seen, nodes = U(0), reached[src]
     for k in range(len(chosen)):
         slot = U(chosen[U(k)])
         dst = U(rank_of_slot[slot])
@@ -133,12 +133,14 @@ def _count_copies(chosen, now, src, rank_of_slot, node_bit, tokens, sent, reache
         seen |= node_bit[U(0), slot]
         sent[src, dst] += last_at[dst] != now
         last_at[dst] = now
-    for n in range(reached.shape[1]):
-        if n & 63 == 0 and n > 0:
+    for word in range(len(node_bit)):
+        if word > 0:
             seen = U(0)
             for k in range(len(chosen)):
-                seen |= node_bit[U(n >> 6), U(chosen[U(k)])]
-        reached[src, U(n)] += np.int32((seen >> U(n & 63)) & U(1))
+                seen |= node_bit[U(word), U(chosen[U(k)])]
+        first = 64 * word
+        for n in range(min(len(nodes) - first, 64)):
+            nodes[U(first + n)] += np.int32((seen >> U(n)) & U(1))
 
 
 @njit(cache=True, nogil=True, inline="always")

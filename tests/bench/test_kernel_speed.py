@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from easybalance_sim.replay.dispatch import prepare
 from easybalance_sim.replay.engine import Links, links
 from easybalance_sim.replay.expected import even_imbalance, even_rank_tokens
 from easybalance_sim.replay.tally import imbalance
-from tests.bench.test_replay_speed import CASES, skewed_ids
+from tests.bench.test_replay_speed import CASES, Case, skewed_ids
 from tests.replay_cases import random_plan
 
 TOKENS = {"gpt-oss decode": 2**18, "deepseek-v3 prefill": 2**16}
@@ -68,10 +69,9 @@ def _one_thread() -> Iterator[None]:
     share(0)
 
 
-def traffic(name: str) -> Traffic:
-    case = CASES[name]
+def traffic(case: Case, tokens: int) -> Traffic:
     topology = uniform(case.ranks, 8, case.slots)
-    blocks = [skewed_ids(case, BLOCK, first) for first in range(0, TOKENS[name], BLOCK)]
+    blocks = [skewed_ids(case, BLOCK, first) for first in range(0, tokens, BLOCK)]
     return Traffic(
         ids=frozen(np.concatenate(blocks)),
         step_tokens=case.step_tokens,
@@ -239,8 +239,24 @@ def pair_lines(name: str, given: Traffic) -> Iterator[str]:
 @pytest.mark.bench
 @pytest.mark.parametrize("name", TOKENS)
 def test_kernel_speed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given = traffic(name)
+    given = traffic(CASES[name], TOKENS[name])
     lines = [*even_lines(name, given), *dispatch_lines(name, given), *pair_lines(name, given)]
     with capsys.disabled():
         print("\n| trace | what | M assignments/s | numpy, M/s | ratio |\n|---|---|---|---|---|\n" + "\n".join(lines))
     assert all(float(line.rstrip("× |").rpartition(" ")[2]) > 2 for line in lines)
+
+
+@pytest.mark.bench
+def test_many_ranks_and_small_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = []
+    for mode in ("low_latency", "normal"):
+        case = replace(CASES["deepseek-v3 prefill"], ranks=256, slots=2, mode=mode)
+        every = traffic(case, 2 * BLOCK)
+        for each in (1, 8, 16):
+            given = every._replace(step_tokens=each * case.ranks)
+            run = dispatching(given, "vllm")
+            assert run().slot_tokens.sum() == given.ids.size
+            (ours,) = cpu_s([run], REPEATS)
+            lines.append(f"256 ranks, {given.mode}, {each} tokens per rank: {given.ids.size / ours / 1e6:.0f} M/s")
+    with capsys.disabled():
+        print("\n" + "\n".join(lines))
