@@ -34,6 +34,7 @@ def summary(
     """Describe the load of a trace, layer by layer, and on a cluster under contiguous placement.
 
     over-dispersion is the variance of the window loads over that of independent tokens: 1 means batch noise only.
+    Co-activation says which experts of a layer tokens choose together more often than independent choices would.
 
     \b
     Example: ebsim trace summary traces/tinymoe.parquet --ranks 8 --window-steps 16

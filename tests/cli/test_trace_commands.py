@@ -144,6 +144,7 @@ def test_convert_counts_prints_each_file(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert f"wrote {tmp_path / 'o-4k.parquet'}: 4 tokens, 1 window, 1 layers × 4 experts" in done.stdout
     found = run_json("summary", tmp_path / "o-4k.parquet", tmp_path / "o-8k.parquet", "--ranks", "2")
+    assert found["coactivation"] is None
     assert found["trace"]["kind"] == "counts" and found["windows"]["count"] == 2
     one = run_json("summary", tmp_path / "o-4k.parquet", "--ranks", "2")
     assert one["all_layers"]["correlation"] is None and one["reading"].startswith("unknown")
