@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
@@ -37,14 +38,16 @@ class Console:
         """A stage of `total` units: prints `label: n %` after a second, then now and then (oftener on a terminal)."""
         started = last = time.monotonic()
         done, pause = 0, QUIET_S if sys.stderr.isatty() else REPEAT_S
+        one_at_a_time = threading.Lock()
 
         def advance(units: int) -> None:
             nonlocal done, last
-            done += units
-            now = time.monotonic()
-            if now - started >= QUIET_S and (last == started or now - last >= pause):
-                last = now
-                sys.stderr.write(f"{label}: {min(100, 100 * done // max(total, 1))} %\n")
+            with one_at_a_time:
+                done += units
+                now = time.monotonic()
+                if now - started >= QUIET_S and (last == started or now - last >= pause):
+                    last = now
+                    sys.stderr.write(f"{label}: {min(100, 100 * done // max(total, 1))} %\n")
 
         return advance
 

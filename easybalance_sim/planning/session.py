@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +30,7 @@ from easybalance_sim.trace.dataset import TokenTrace, open_trace
 from easybalance_sim.trace.files import file_fingerprints, fingerprint
 from easybalance_sim.trace.schema import DECODE, PHASES, PREFILL, CountTrace, TraceMeta
 from easybalance_sim.workers import Workers
-from easybalance_sim.workers.threads import Threads
+from easybalance_sim.workers.threads import StoppedError, Threads
 
 STEP_TOKENS_PER_RANK = {"prefill": 4096, "decode": 128}
 """Tokens per rank in the steps that are drawn from counts (DeepEP's own test sizes for the two phases)."""
@@ -147,6 +149,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
     shape = _shape(settings, trace.meta, notes)
     topology = _topology(settings, trace.meta, default_cluster, notes)
     hardware = load_profile(topology.profile)
+    fingerprints = _fingerprints(trace, tell)
     phase = _phase(trace, settings.phase, notes)
     mode = {"auto": "normal" if phase == "prefill" else "low_latency"}.get(settings.all_to_all, settings.all_to_all)
     recorded = _recorded_ranks(trace, topology, notes)
@@ -171,12 +174,35 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
         hardware=hardware,
         phase=phase,
         bench=bench,
-        file_fingerprints=file_fingerprints([Path(path) for path in trace.paths]),
+        file_fingerprints=fingerprints,
     )
     session.selection()
     for line in notes:
         tell.note(line)
     return session
+
+
+def _fingerprints(trace: TokenTrace | CountTrace, tell: Listener) -> tuple[str, ...]:
+    """Of the files, taken while a token trace is scanned: both read all of it."""
+    paths = [Path(path) for path in trace.paths]
+    if not isinstance(trace, TokenTrace):
+        return file_fingerprints(paths)
+    hashed = tell.progress("fingerprinting the trace", sum(path.stat().st_size for path in paths))
+    failed = threading.Event()
+
+    def advance(done: int) -> None:
+        if failed.is_set():
+            raise StoppedError
+        hashed(done)
+
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(file_fingerprints, paths, advance)
+        try:
+            trace.scan(tell.progress("scanning the trace", trace.tokens))
+        except BaseException:
+            failed.set()
+            raise
+        return coming.result()
 
 
 def require_choice(flag: str, value: str, known: Sequence[str]) -> None:

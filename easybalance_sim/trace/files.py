@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import METADATA_KEY, TraceMeta, check_meta, decode_meta, id_dtype
 
 _BUFFER_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 24
 _SAME = ("kind", "model", "layers", "experts", "top_k", "groups")
 
 
@@ -163,13 +164,18 @@ def _ends(path: Path, where: str) -> tuple[bytes, bytes, tuple[int, int]]:
         raise TraceError(f"cannot be read: {error.strerror}", where=where, fix="check its permissions") from error
 
 
-def file_fingerprints(paths: Sequence[Path]) -> tuple[str, ...]:
-    """sha256 of the contents of each file."""
-    found = []
-    for path in paths:
-        with path.open("rb") as stream:
-            found.append(hashlib.file_digest(stream, "sha256").hexdigest())
-    return tuple(found)
+def file_fingerprints(paths: Sequence[Path], advance: Callable[[int], None] = lambda done: None) -> tuple[str, ...]:
+    """sha256 of the contents of each file; advance: called with the bytes done."""
+    return tuple(_sha256(path, advance) for path in paths)
+
+
+def _sha256(path: Path, advance: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+            advance(len(block))
+    return digest.hexdigest()
 
 
 def fingerprint(files: Sequence[str]) -> str:

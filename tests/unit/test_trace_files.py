@@ -174,3 +174,13 @@ def test_fingerprint_depends_on_contents_and_order(tmp_path: Path) -> None:
     halves = hashlib.sha256(b"1").digest() + hashlib.sha256(b"2").digest()
     one, two = (fingerprint(file_fingerprints(order)) for order in ([a, b], [b, a]))
     assert one == hashlib.sha256(halves).hexdigest() != two
+
+
+def test_fingerprinting_tells_of_every_byte(tmp_path: Path) -> None:
+    a, b, told = tmp_path / "a", tmp_path / "b", list[int]()
+    a.write_bytes(b"x" * 1000)
+    b.write_bytes(b"")
+    assert file_fingerprints([a, b], told.append) == tuple(
+        hashlib.sha256(data).hexdigest() for data in (b"x" * 1000, b"")
+    )
+    assert sum(told) == 1000
