@@ -374,31 +374,13 @@ extern "C" __global__ void search(const int* start, const int* rank_of_slot, con
   int* integers = reinterpret_cast<int*>(floats + near * by_window);
   float* own = scratch + blockIdx.x * (far + (1 - near) * by_window);
 
-  Walk w;
-  w.rank_of_slot = rank_of_slot;
-  w.tokens = tokens + layer * n_experts * windows;
-  w.pace = pace;
-  w.per_step = per_step;
-  w.held = held + layer * ranks * n_experts;
-  w.slope = slope;
-  w.active = active;
-  w.price = price;
-  w.most_moves = most_moves;
-  w.slots = slots;
-  w.ranks = ranks;
-  w.experts = n_experts;
-  w.windows = windows;
-  w.words = (ranks + 31) / 32;
-  w.slot = integers;
-  w.count = integers + slots;
-  w.holders = reinterpret_cast<unsigned*>(integers + slots + n_experts);
-  w.verdict = integers + slots + n_experts * (1 + w.words);
-  w.cost = own;
-  w.apart = own + n_experts * windows;
-  w.load = near ? floats : own + far;
-  w.phi = doubles;
-  w.lean = doubles + ranks;
-  w.leaps = shared_memory;
+  const int words = (ranks + 31) / 32;
+  Walk w = {
+      rank_of_slot, tokens + layer * n_experts * windows, pace, per_step, held + layer * ranks * n_experts,
+      slope, active, price, most_moves, slots, ranks, n_experts, windows, words,
+      integers, integers + slots, integers + slots + n_experts * (1 + words),
+      reinterpret_cast<unsigned*>(integers + slots + n_experts),
+      near ? floats : own + far, own, own + n_experts * windows, doubles, doubles + ranks, shared_memory, 0, 0};
   for (int i = threadIdx.x; i < 256; i += blockDim.x) {
     Word part = static_cast<Word>(i % 16) << (i / 16 * 4);
     for (int step = 0; step < 32; ++step) part = next(part);
