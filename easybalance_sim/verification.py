@@ -30,7 +30,7 @@ from easybalance_sim.trace.schema import CountTrace
 class ReplayRequest:
     """`settings` and the plan to judge. baseline: a plan file or the name of a policy that needs no load.
 
-    window_steps, window_seconds, dispatch: None or 0 = the plan's; those of `settings` are not looked at.
+    window_steps, window_seconds, dispatch, overlap: None or 0 = the plan's; those of `settings` are not looked at.
     """
 
     settings: Settings
@@ -40,6 +40,7 @@ class ReplayRequest:
     window_steps: int | None = None
     window_seconds: float = 0.0
     dispatch: str | None = None
+    overlap: str | None = None
 
 
 def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any], Verdict]:
@@ -86,6 +87,7 @@ def _settings(request: ReplayRequest, doc: PlanDocument) -> Settings:
         window_steps=steps or _window_of(doc)[0],
         window_seconds=seconds,
         dispatch=request.dispatch or doc.dispatch,
+        overlap=request.overlap or str(doc.evidence.get("cost", {}).get("overlap", "none")),
     )
 
 

@@ -76,6 +76,14 @@ Device = Annotated[
     str,
     typer.Option("--device", metavar="NAME", help="Where kernels run: auto (a GPU that works, else CPU), cpu, gpu."),
 ]
+Overlap = Annotated[
+    str,
+    typer.Option(
+        "--overlap",
+        metavar="HOW",
+        help="Communication that hides behind experts, for ranking: none, two-batch or full. Both ends are reported.",
+    ),
+]
 Dask = Annotated[
     str,
     typer.Option(

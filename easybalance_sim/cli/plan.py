@@ -35,6 +35,7 @@ def plan(
     dispatch: plan_options.Dispatch = "even",
     profile: options.Profile = "",
     all_to_all: options.AllToAll = "auto",
+    overlap: options.Overlap = "none",
     step_tokens: options.StepTokens = 0,
     criteria: options.Criteria = None,
     current: plan_options.Current = None,
@@ -66,7 +67,7 @@ def plan(
         traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node,
         slots_per_rank=slots_per_rank, model=model, profile=profile, phase=phase, workloads=tuple(workload or ()),
         window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch, all_to_all=all_to_all,
-        step_tokens=step_tokens, seed=seed, device=device, dask=dask,
+        step_tokens=step_tokens, seed=seed, device=device, dask=dask, overlap=overlap,
     )  # fmt: skip
     request = PlanRequest(
         settings=chosen, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,

@@ -31,6 +31,9 @@ def replay(
     ] = None,
     profile: options.Profile = "",
     all_to_all: options.AllToAll = "auto",
+    overlap: Annotated[
+        str | None, typer.Option("--overlap", metavar="HOW", help="none, two-batch or full [the plan's].")
+    ] = None,
     step_tokens: options.StepTokens = 0,
     criteria: options.Criteria = None,
     seed: options.Seed = 0,
@@ -40,8 +43,8 @@ def replay(
 ) -> None:
     """Replay every token of a trace through a plan and judge it against a baseline.
 
-    Cluster, window length and dispatch rule are the plan's where nothing is said. On the trace that the plan was made
-    from, only what it was not made from is replayed. Exit 0 accepted, 1 rejected, 3 insufficient evidence.
+    Cluster, window length, dispatch rule and overlap are the plan's where nothing is said. On the trace that the plan
+    was made from, only what it was not made from is replayed. Exit 0 accepted, 1 rejected, 3 insufficient evidence.
 
     \b
     Example: ebsim replay traces/tinymoe.parquet --plan plan.json --workload chinese
@@ -58,7 +61,7 @@ def replay(
     )  # fmt: skip
     request = ReplayRequest(
         settings=said, plan=plan, baseline=baseline, criteria=criteria,
-        window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch,
+        window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch, overlap=overlap,
     )  # fmt: skip
     report, verdict = replay_plan(request, console)
     report["notes"] = console.notes

@@ -34,6 +34,7 @@ def sweep(
     dispatch: plan_options.Dispatch = "even",
     profile: options.Profile = "",
     all_to_all: options.AllToAll = "auto",
+    overlap: options.Overlap = "none",
     step_tokens: options.StepTokens = 0,
     workload: options.Workloads = None,
     phase: options.Phase = None,
@@ -62,7 +63,7 @@ def sweep(
     settings = Settings(
         traces=tuple(traces), cluster=cluster, ranks_per_node=ranks_per_node, model=model, profile=profile,
         phase=phase, workloads=tuple(workload or ()), window_seconds=window_seconds, dispatch=dispatch,
-        all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device, dask=dask,
+        all_to_all=all_to_all, step_tokens=step_tokens, seed=seed, device=device, dask=dask, overlap=overlap,
     )  # fmt: skip
     plan = PlanRequest(
         settings=settings, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,

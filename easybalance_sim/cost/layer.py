@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray, Int16Array, Int32Array, IntArray, frozen
+from easybalance_sim.arrays import FloatArray, Int16Array, Int32Array, IntArray, frozen, sealed
 from easybalance_sim.cluster.hardware import PHASES, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cluster.topology import Topology
@@ -15,31 +15,47 @@ from easybalance_sim.cost.network import LinkCost, link_cost
 from easybalance_sim.cost.profiles import TableCost
 from easybalance_sim.errors import UsageError
 
+OVERLAPS = ("none", "two-batch", "full")
+"""How communication hides behind experts: not at all; two micro-batches taking turns, each of which reads the weights
+of its experts; or as much as there is."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerSeconds:
-    """Seconds of every (step, layer), serial with barriers: a rank waits for the slowest of each part.
+    """Seconds of every (step, layer), with barriers: a rank waits for the slowest of each part.
 
-    dispatch, expert, combine: float64[W, L] · active: int16[W, L, R] active slots of each rank.
+    dispatch, expert, combine: float64[W, L] · active: int16[W, L, R] active slots of each rank · stated: float64[W, L]
+    of a layer under the overlap that the user stated, None = serial.
     """
 
     dispatch: FloatArray
     expert: FloatArray
     combine: FloatArray
     active: Int16Array
+    stated: FloatArray | None = None
 
     @property
-    def total(self) -> FloatArray:
+    def serial(self) -> FloatArray:
         """float64[W, L] dispatch + expert + combine."""
         return self.dispatch + self.expert + self.combine
+
+    @property
+    def overlapped(self) -> FloatArray:
+        """float64[W, L] of a layer that hides the shorter of communication and experts behind the longer."""
+        return np.maximum(self.dispatch + self.combine, self.expert)
+
+    @property
+    def ranked(self) -> FloatArray:
+        """float64[W, L] by which plans are ranked: under the stated overlap, else serial."""
+        return self.serial if self.stated is None else self.stated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerCost:
     """The cost of one MoE layer on one cluster, see `layer_cost`.
 
-    slot_start: int32[R+1] first slot of each rank · speed: float64[R] expert time is divided by it. Shared experts,
-    attention and norms are left out: they are the same for every placement.
+    slot_start: int32[R+1] first slot of each rank · speed: float64[R] expert time is divided by it · overlap: one of
+    `OVERLAPS`. Shared experts, attention and norms are left out: they are the same for every placement.
     """
 
     profile: str
@@ -48,6 +64,7 @@ class LayerCost:
     combine: LinkCost
     slot_start: Int32Array
     speed: FloatArray
+    overlap: str = "none"
 
     def seconds(
         self, slot_tokens: Int32Array, distinct: Int32Array, rdma: Int32Array, nvlink: Int32Array
@@ -58,6 +75,19 @@ class LayerCost:
         arrive at a rank · rdma, nvlink: int32[W, L, R] dispatched copies in the busier direction of each rank; combine
         sends the same copies back.
         """
+        whole = self._parts(slot_tokens, distinct, rdma, nvlink)
+        if self.overlap == "none":
+            return whole
+        if self.overlap == "full":
+            return replace(whole, stated=whole.overlapped)
+        counts = (slot_tokens, distinct, rdma, nvlink)
+        first, second = (self._parts(*(sealed((count + more) // 2) for count in counts)) for more in (1, 0))
+        sent = first.dispatch + first.combine + second.dispatch + second.combine
+        return replace(whole, stated=np.maximum(sent, first.expert + second.expert))
+
+    def _parts(
+        self, slot_tokens: Int32Array, distinct: Int32Array, rdma: Int32Array, nvlink: Int32Array
+    ) -> LayerSeconds:
         expert, active = self.expert.seconds(slot_tokens, distinct, self.slot_start, self.speed)
         return LayerSeconds(
             dispatch=self.dispatch.seconds(rdma, nvlink),
@@ -102,13 +132,17 @@ def layer_cost(
     phase: str,
     *,
     kernel: str = "",
+    overlap: str = "none",
 ) -> LayerCost:
     """The layer cost for plans with `slots_per_rank` (int64[R]) slots.
 
     mode: all-to-all mode, `normal` or `low_latency` · phase: `prefill` or `decode` chooses the kernel; `unknown` counts
-    as decode · kernel: a kernel of the profile by name instead. A profile with the user's table takes the expert time
-    from it. Raises `UsageError` for an unknown mode or phase, `ProfileError` for an unknown kernel.
+    as decode · kernel: a kernel of the profile by name instead · overlap: one of `OVERLAPS`. A profile with the user's
+    table takes the expert time from it. Raises `UsageError` for an unknown mode, phase or overlap, `ProfileError` for
+    an unknown kernel.
     """
+    if overlap not in OVERLAPS:
+        raise UsageError(f"unknown overlap; there are {', '.join(OVERLAPS)}", where=overlap)
     if phase not in (*PHASES, "unknown"):
         raise UsageError(f"unknown phase; there are {', '.join((*PHASES, 'unknown'))}", where=phase)
     expert: ExpertModel
@@ -123,4 +157,5 @@ def layer_cost(
         combine=link_cost(profile, shape, topology.nodes, mode, "combine"),
         slot_start=frozen(np.concatenate([[0], np.cumsum(slots_per_rank)]), np.int32),
         speed=topology.speed,
+        overlap=overlap,
     )

@@ -21,6 +21,7 @@ class Criteria(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fit_windows_min: int
     p99_imbalance_drop_min: float
     p99_layer_time_growth_max: float
+    time_gain_over_band_min: float
     cross_node_bytes_growth_max: float
     cross_node_bytes_per_token_slack: float
     kv_cache_loss_max: float
@@ -60,5 +61,5 @@ def _require_sound(criteria: Criteria, where: str) -> None:
         value = getattr(criteria, name)
         if not math.isfinite(value):
             raise CriteriaError(f"{name} is {value}", where=where, fix="give a finite number, a large one for no limit")
-        if name.endswith(("steps_min", "windows_min", "slack", "seconds_max")) and value < 0:
+        if name.endswith(("steps_min", "windows_min", "band_min", "slack", "seconds_max")) and value < 0:
             raise CriteriaError(f"{name} is {value}, expected 0 or more", where=where)

@@ -25,6 +25,7 @@ def judge(report: Mapping[str, Any], criteria: Criteria) -> Verdict:
     merits = (
         _imbalance(report, criteria),
         _layer_time(report, criteria),
+        _time_gain(report, criteria),
         _cross_node(report, criteria),
         _kv_cache(report, criteria),
         _migration(report, criteria),
@@ -71,6 +72,22 @@ def _layer_time(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     if before <= 0:
         return _finding(name, criteria, None, after <= 0, note)
     return _at_most(name, criteria, after / before - 1, note)
+
+
+def _time_gain(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    """Only on demand: reports made before the band was part of them can be judged without."""
+    name = "time_gain_over_band_min"
+    if criteria.time_gain_over_band_min == 0:
+        return _not_judged(name, criteria, "not demanded")
+    if _value(report, "model.assumed"):
+        return _not_judged(name, criteria, "the model's widths are not known (say --model)")
+    before, after = (_number(report, f"{side}.step_us.p50") for side in ("baseline", "plan"))
+    band = _number(report, "cost.band_p90")
+    gain = 1 - after / before if before > 0 else 0.0
+    note = f"median MoE step {before:.0f} → {after:.0f} µs, band ±{100 * band:.0f} %"
+    if band <= 0:
+        return _finding(name, criteria, None, gain > 0, f"{note}: the band of a table is not known")
+    return _at_least(name, criteria, gain / band, note)
 
 
 def _cross_node(report: Mapping[str, Any], criteria: Criteria) -> Finding:

@@ -50,6 +50,8 @@ def assemble(
             "calibrated": cost.calibrated and not session.shape.assumed,
             "all_to_all": session.bench.mode,
             "phase": session.phase,
+            "overlap": cost.overlap,
+            "band_p90": round(cost.band_p90, 4),
             "expected_values": after.expected,
         },
         "baseline": baseline,

@@ -18,7 +18,7 @@ from easybalance_sim.cluster.hardware import HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
 from easybalance_sim.cluster.shapes import assumed_shape, find_shape, load_shape
 from easybalance_sim.cluster.topology import Topology, load_cluster, uniform
-from easybalance_sim.cost.layer import layer_cost
+from easybalance_sim.cost.layer import OVERLAPS, layer_cost
 from easybalance_sim.cost.profiles import load_profile
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
@@ -67,6 +67,7 @@ class Settings:
     seed: int = 0
     device: str = "auto"
     dask: str = ""
+    overlap: str = "none"
 
     def workers(self) -> Workers:
         """Who passes over the trace: a Dask cluster where one was named, else threads of this process."""
@@ -157,7 +158,9 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
         notes += trace.scan().notes
     bench = Bench(
         topology=topology,
-        cost=lambda plan: layer_cost(hardware, shape, topology, plan.slots_per_rank, mode, phase),
+        cost=lambda plan: layer_cost(
+            hardware, shape, topology, plan.slots_per_rank, mode, phase, overlap=settings.overlap
+        ),
         rule=settings.dispatch,
         mode=mode,
         windowing=Windowing(steps=settings.window_steps, seconds=settings.window_seconds),
@@ -215,6 +218,7 @@ def _require_sound(settings: Settings) -> None:
     """Names that the trace has no say in."""
     require_choice("--device", settings.device, kernels.DEVICES)
     require_choice("--dispatch", settings.dispatch, tuple(RULES))
+    require_choice("--overlap", settings.overlap, OVERLAPS)
     require_choice("--all-to-all", settings.all_to_all, ("auto", "normal", "low_latency"))
     if settings.phase is not None:
         require_choice("--phase", settings.phase, PHASES)
@@ -231,7 +235,7 @@ def _settle_device(asked: str, notes: list[str]) -> None:
         return
     fault = kernels.gpu_fault()
     if not fault:
-        notes.append(f"counting and replay run on the GPU: {kernels.load('cuda').device_name()}")
+        notes.append(f"counting, replay and searches run on the GPU: {kernels.load('cuda').device_name()}")
     elif device == "gpu":
         raise UsageError(
             f"no GPU can be used: {fault}",

@@ -23,7 +23,8 @@ class Outcome:
 
     tokens, steps: how much · tokens_per_step: mean size of the steps behind `layer_seconds` · window_imbalance:
     float64[w, L] of `tally.imbalance`, NaN without traffic · window_bound: float64[w, L] what no plan with these slots
-    goes below · layer_seconds: float[W, L] · active_slots: int64[S+1] how often a rank had that many active slots, over
+    goes below · layer_seconds: float[W, L] by which plans are ranked · layer_bracket: float[W, L, 2] with all
+    communication hidden, with none · active_slots: int64[S+1] how often a rank had that many active slots, over
     steps × layers × ranks · phase_share: float64[3] shares of dispatch, expert, combine time · expert_tokens: [L, E]
     assignments · rank_pairs: [R, R] and node_pairs: [N, N] copies sent · copy_bytes: bytes of one copy, dispatch +
     combine · speed: float64[R] of the ranks, None = equal · expected: figures are expectations over counts, not a
@@ -37,6 +38,7 @@ class Outcome:
     window_imbalance: FloatArray
     window_bound: FloatArray
     layer_seconds: FloatArray
+    layer_bracket: FloatArray
     active_slots: IntArray
     phase_share: FloatArray
     expert_tokens: FloatArray | IntArray
@@ -76,6 +78,16 @@ class Outcome:
         seconds: FloatArray = self.layer_seconds.sum(axis=1, dtype=np.float64)
         return seconds
 
+    def _bracket(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Seconds between full overlap and none, by layer and by step."""
+        layer = {name: self.layer_bracket[..., index] for index, name in enumerate(("full_overlap", "serial"))}
+        return {
+            "layer_us_bracket": {name: _percentiles(one * 1e6) for name, one in layer.items()},
+            "step_us_bracket": {
+                name: _percentiles(one.sum(axis=1, dtype=np.float64) * 1e6) for name, one in layer.items()
+            },
+        }
+
     def section(self, shape: ModelShape) -> dict[str, Any]:
         """The `plan` / `baseline` object of a report (keys as in the documented JSON)."""
         bound = lower_bound(self.expert_tokens.astype(np.float64), self.plan.ranks, self.plan.slots, self.speed)
@@ -86,6 +98,7 @@ class Outcome:
             "rank_imbalance_by_layer": _by_layer(self.window_imbalance),
             "layer_us": _percentiles(self.layer_seconds * 1e6),
             "step_us": _percentiles(self.step_seconds() * 1e6),
+            **self._bracket(),
             "time_share": dict(zip(("dispatch", "expert", "combine"), _rounded(self.phase_share), strict=True)),
             "cross_node_bytes_per_token": round(self.cross_node_bytes_per_token, 3),
             "traffic": self._traffic(),

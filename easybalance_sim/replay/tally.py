@@ -12,8 +12,8 @@ from easybalance_sim.plan.bounds import window_bound
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.outcome import Outcome
 
-MOST_SECONDS = 1 << 22
-"""Layer seconds that are kept; of more steps a random sample stays."""
+MOST_SECONDS = 1 << 21
+"""Pairs of step and layer whose seconds are kept; of more steps a random sample stays."""
 PICOSECONDS = 1e12
 
 
@@ -55,7 +55,8 @@ class Tally:
         """Add a block; blocks must come in step order."""
         windows, seconds = _Windows.of(block), block.seconds
         self._ratios.add(windows)
-        self._seconds.add(block.step, seconds.total.astype(np.float32))
+        kinds = np.stack([seconds.ranked, seconds.overlapped, seconds.serial], axis=-1)
+        self._seconds.add(block.step, kinds.astype(np.float32))
         parts = [_picoseconds(part) for part in (seconds.dispatch, seconds.expert, seconds.combine)]
         active = np.bincount(seconds.active.ravel(), minlength=len(self._active))
         slot_tokens = windows.slot_tokens.sum(axis=0)
@@ -72,6 +73,7 @@ class Tally:
     def outcome(self, copy_bytes: float) -> Outcome:
         """Everything so far as a value; copy_bytes: bytes of one copy, dispatch + combine."""
         ratios, bounds = self._ratios.by_window()
+        kept = self._seconds.kept()
         return Outcome(
             plan=self.plan,
             tokens=self.tokens,
@@ -79,7 +81,8 @@ class Tally:
             tokens_per_step=self.tokens / max(self.steps, 1),
             window_imbalance=ratios,
             window_bound=bounds,
-            layer_seconds=self._seconds.kept(),
+            layer_seconds=kept[..., 0],
+            layer_bracket=kept[..., 1:],
             active_slots=self._active,
             phase_share=self._parts / max(int(self._parts.sum()), 1),
             expert_tokens=expert_sums(self.slot_tokens, self.plan),
@@ -108,12 +111,12 @@ class _Seconds:
 
     def __init__(self, layers: int) -> None:
         self._most = max(1, MOST_SECONDS // layers)
-        self._parts = [np.zeros((0, layers), np.float32)]
+        self._parts = [np.zeros((0, layers, 3), np.float32)]
         self._steps: list[IntArray] = [np.zeros(0, np.int64)]
         self._halvings = self._count = 0
 
     def add(self, step: IntArray, seconds: AnyArray) -> None:
-        """step: int64[W] · seconds: float32[W, L]."""
+        """step: int64[W] · seconds: float32[W, L, 3]: ranked, with full overlap, serial."""
         stay = _lots(step) >> np.uint64(64 - self._halvings) == 0 if self._halvings else slice(None)
         self._steps.append(step[stay])
         self._parts.append(seconds[stay])
@@ -130,7 +133,7 @@ class _Seconds:
             self.add(step, seconds)
 
     def kept(self) -> AnyArray:
-        """float32[W, L] in order of the steps."""
+        """float32[W, L, 3] in order of the steps."""
         return np.concatenate(self._parts)
 
     def _thin(self) -> None:

@@ -171,5 +171,6 @@ def layer_budget(curve: Curve, index: int, by_seconds: bool) -> LayerBudget:
             window_imbalance=columns([one.window_imbalance for one in held], level),
             window_bound=columns([one.window_bound for one in held], level),
             layer_seconds=columns([one.layer_seconds for one in held], level),
+            layer_bracket=columns([one.layer_bracket for one in held], level),
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,8 @@ def _seconds(cost: LayerCost, tokens: int) -> LayerSeconds:
 
 def test_total_is_the_sum_of_the_three_parts() -> None:
     found = _seconds(_cost(), 5)
-    assert found.total.shape == (3, 2)
-    assert np.array_equal(found.total, found.dispatch + found.expert + found.combine)
+    assert found.serial.shape == (3, 2)
+    assert np.array_equal(found.serial, found.dispatch + found.expert + found.combine)
     assert (found.dispatch > 0).all()
     assert (found.combine > found.dispatch).all()
     assert (found.active == 2).all()
@@ -74,6 +75,34 @@ def test_unequal_slots_per_rank() -> None:
     assert cost.seconds(slots, per_rank, 0 * per_rank, per_rank).active.tolist() == [[[1, 2]]]
 
 
+def test_full_overlap_hides_the_shorter_half() -> None:
+    serial, full = _seconds(_cost(), 5), _seconds(replace(_cost(), overlap="full"), 5)
+    assert np.array_equal(full.ranked, np.maximum(serial.dispatch + serial.combine, serial.expert))
+    assert np.array_equal(serial.ranked, serial.serial)
+    assert (serial.overlapped <= serial.serial).all() and np.array_equal(full.overlapped, serial.overlapped)
+
+
+def test_two_batches_read_their_weights_twice_and_hide_each_other() -> None:
+    """Every slot has an even number of tokens: both halves have all experts and pay all that is fixed."""
+    cost = replace(_cost(phase="decode"), overlap="two-batch")
+    half = _seconds(_cost(phase="decode"), 4)
+    found = _seconds(cost, 8)
+    assert np.allclose(found.ranked, 2 * np.maximum(half.dispatch + half.combine, half.expert))
+    assert (found.ranked > found.overlapped).all()
+
+
+def test_an_expert_with_one_token_is_in_one_half_only() -> None:
+    cost = replace(_cost(phase="decode"), overlap="two-batch")
+    one, ranks = np.ones((1, 1, TOPOLOGY.slots), np.int32), np.ones((1, 1, TOPOLOGY.ranks), np.int32)
+    whole = cost.seconds(one, ranks, 0 * ranks, ranks)
+    assert whole.stated is not None and whole.stated <= whole.dispatch + whole.combine + whole.expert
+
+
+def test_unknown_overlap() -> None:
+    with pytest.raises(UsageError, match="most: unknown overlap; there are none, two-batch, full"):
+        layer_cost(load_profile("h200"), DSV3, TOPOLOGY, TOPOLOGY.slots_per_rank, "normal", "prefill", overlap="most")
+
+
 def test_phase_chooses_the_kernel() -> None:
     assert "deepgemm_masked" in _cost(phase="decode").label
     assert "deepgemm_masked" in _cost(phase="unknown").label
@@ -93,7 +122,7 @@ def test_every_gpu_gives_finite_seconds_and_one_line(gpu: str, model: str) -> No
     for mode in ("normal", "low_latency"):
         for phase in ("prefill", "decode"):
             cost = layer_cost(load_profile(gpu), load_shape(model), TOPOLOGY, TOPOLOGY.slots_per_rank, mode, phase)
-            assert np.isfinite(_seconds(cost, 3).total).all()
+            assert np.isfinite(_seconds(cost, 3).serial).all()
             assert "\n" not in cost.label
             assert cost.calibrated == ("uncalibrated" not in cost.label)
 

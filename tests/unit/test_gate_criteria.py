@@ -22,6 +22,7 @@ def test_defaults() -> None:
         fit_windows_min=8,
         p99_imbalance_drop_min=0.05,
         p99_layer_time_growth_max=0.02,
+        time_gain_over_band_min=0.0,
         cross_node_bytes_growth_max=0.10,
         cross_node_bytes_per_token_slack=64.0,
         kv_cache_loss_max=0.10,

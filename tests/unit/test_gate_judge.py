@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -161,6 +162,30 @@ def test_baseline_without_cross_node_traffic_leaves_the_slack(after: float, ok: 
     report = good_report(baseline__cross_node_bytes_per_token=0.0, plan__cross_node_bytes_per_token=after)
     (finding,) = (f for f in judge(report, load_criteria()).findings if f.criterion.startswith("cross_node"))
     assert (finding.ok, finding.observed) == (ok, None)
+
+
+@pytest.mark.parametrize(("after", "demanded", "ok"), [(880.0, 0.4, True), (900.0, 0.4, False), (1100.0, 0.0, True)])
+def test_a_gain_larger_than_the_models_own_error_on_demand(after: float, demanded: float, ok: bool) -> None:
+    """12 % faster with a band of 27 % is 0.44 of it."""
+    report = good_report(baseline__step_us={"p50": 1000.0}, plan__step_us={"p50": after}, cost__band_p90=0.27)
+    criteria = msgspec.structs.replace(load_criteria(), time_gain_over_band_min=demanded)
+    (found,) = [one for one in judge(report, criteria).findings if one.criterion == "time_gain_over_band_min"]
+    assert found.ok == ok
+    if demanded:
+        assert found.observed == pytest.approx((1 - after / 1000) / 0.27)
+        assert found.note == f"median MoE step 1000 → {after:.0f} µs, band ±27 %"
+    else:
+        assert (found.observed, found.note) == (None, "not judged: not demanded")
+
+
+def test_a_gain_over_an_unknown_band_need_only_be_one() -> None:
+    criteria = msgspec.structs.replace(load_criteria(), time_gain_over_band_min=1.0)
+    for after, ok in ((999.0, True), (1000.0, False)):
+        report = good_report(baseline__step_us={"p50": 1000.0}, plan__step_us={"p50": after}, cost__band_p90=0.0)
+        (found,) = [one for one in judge(report, criteria).findings if one.criterion == "time_gain_over_band_min"]
+        assert found.ok == ok and "the band of a table is not known" in found.note
+    unknown = judge(good_report(model__assumed=True), criteria).findings
+    assert any("widths are not known" in one.note for one in unknown if one.criterion == "time_gain_over_band_min")
 
 
 def test_free_baseline_layer_must_stay_free() -> None:

@@ -177,9 +177,9 @@ def test_seconds_are_those_of_the_cost_model() -> None:
     slots = np.full((1, 1, 4), 4, np.int32)
     wanted = cost_of(plan, topology).seconds(slots, slots, 0 * nvlink, nvlink)
     found = replayed(batch, plan, ranks_per_node=4)
-    assert found.layer_seconds.tolist() == wanted.total.astype(np.float32).tolist()
+    assert found.layer_seconds.tolist() == wanted.serial.astype(np.float32).tolist()
     assert found.phase_share == pytest.approx(
-        np.array([wanted.dispatch, wanted.expert, wanted.combine]).ravel() / wanted.total.sum()
+        np.array([wanted.dispatch, wanted.expert, wanted.combine]).ravel() / wanted.serial.sum()
     )
     assert found.active_slots.tolist() == [0, 4]
 

@@ -22,6 +22,8 @@ DOCUMENTED = {
     "rank_imbalance": ("mean", "p50", "p95", "p99", "max"),
     "layer_us": ("p50", "p95", "p99"),
     "step_us": ("p50", "p95", "p99"),
+    "layer_us_bracket": ("full_overlap", "serial"),
+    "step_us_bracket": ("full_overlap", "serial"),
     "active_experts_per_rank": ("mean", "p99"),
     "lower_bound_per_window": ("mean", "p99"),
 }
@@ -42,6 +44,7 @@ def outcome(**changes: Any) -> Outcome:
             window_imbalance=rising,
             window_bound=1 + (rising - 1) / 2,
             layer_seconds=np.arange(1000.0).reshape(500, 2) * 1e-6,
+            layer_bracket=np.arange(1000.0).reshape(500, 2, 1) * np.array([0.5e-6, 1e-6]),
             active_slots=np.array([10, 0, 70, 19, 1]),
             phase_share=np.array([0.25, 0.5, 0.25]),
             expert_tokens=np.array([[900, 20, 20, 20, 20, 20], [167] * 5 + [165]]),

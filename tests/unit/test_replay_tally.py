@@ -125,6 +125,8 @@ def test_totals() -> None:
     assert outcome.node_pairs.tolist() == [[8]]
     assert outcome.layer_seconds.tolist() == [[8, 8], [8, 8], [24, 24]]
     assert outcome.layer_seconds.dtype == np.float32
+    # Dispatch 1, experts 2, combine 5: all communication takes longer than the experts.
+    assert outcome.layer_bracket.tolist() == [[[6, 8], [6, 8]], [[6, 8], [6, 8]], [[18, 24], [18, 24]]]
     assert outcome.active_slots.tolist() == [0, 8, 0, 4]
     assert outcome.phase_share.tolist() == [1 / 8, 2 / 8, 5 / 8]
     assert outcome.copy_bytes == 7.0
@@ -154,7 +156,7 @@ def test_tallies_of_parts_join(windows: list[int], cuts: int) -> None:
     for first, last in pairwise(edges):
         joined.extend(tallied(*blocks[first:last]))
     found = joined.outcome(1.0)
-    for name in ("window_imbalance", "window_bound", "layer_seconds", "phase_share", "active_slots", "expert_tokens"):
+    for name in ("window_imbalance", "window_bound", "layer_seconds", "layer_bracket", "active_slots", "expert_tokens"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name), err_msg=name)
     assert (found.tokens, found.steps, found.windows) == (whole.tokens, whole.steps, whole.windows)
 
