@@ -1,7 +1,7 @@
 """Traffic on the device: tiles in two alternating streams, smaller tiles where memory runs out.
 
 While one tile is counted the next is copied, from page-locked memory so that the copy does not hold the CPU. Tiles of
-the array that was used last stay on the device: replay asks for the same tokens once per plan.
+arrays that are in use stay on the device: replay asks for the same tokens once per plan.
 """
 
 from __future__ import annotations
@@ -75,27 +75,34 @@ class Lane:
 
 
 class _Kept:
-    """Tiles of one read-only array, by first and last token."""
+    """Tiles of read-only arrays that are still in use, by first and last token.
+
+    Of several, because threads that replay parts of a trace side by side take turns on the device.
+    """
 
     def __init__(self) -> None:
-        self._owner: Callable[[], object] = lambda: None
-        self._tiles: dict[tuple[int, int], Any] = {}
+        self._arrays: dict[int, tuple[Callable[[], object], dict[tuple[int, int], Any]]] = {}
 
     def tile(self, lane: Lane, ids: AnyArray, first: int, last: int) -> Any:
         if ids.flags.writeable:
             return lane.upload(ids[first:last])
-        if self._owner() is not ids:
-            self.clear()
-            self._owner = weakref.ref(ids)
-        if (first, last) not in self._tiles:
+        tiles = self._tiles_of(ids)
+        if (first, last) not in tiles:
             tile = lane.upload(ids[first:last])
-            if tile.nbytes + sum(each.nbytes for each in self._tiles.values()) > KEPT_BYTES:
+            if tile.nbytes + self._nbytes() > KEPT_BYTES:
                 return tile
-            self._tiles[first, last] = tile
-        return self._tiles[first, last]
+            tiles[first, last] = tile
+        return tiles[first, last]
 
     def clear(self) -> None:
-        self._tiles.clear()
+        self._arrays.clear()
+
+    def _tiles_of(self, ids: AnyArray) -> dict[tuple[int, int], Any]:
+        self._arrays = {key: known for key, known in self._arrays.items() if known[0]() is not None}
+        return self._arrays.setdefault(id(ids), (weakref.ref(ids), {}))[1]
+
+    def _nbytes(self) -> int:
+        return sum(tile.nbytes for _, tiles in self._arrays.values() for tile in tiles.values())
 
 
 _kept = _Kept()

@@ -155,7 +155,8 @@ def test_tokens_stay_on_the_device_from_plan_to_plan(kernels: ModuleType, monkey
     monkeypatch.setattr(DeviceArray, "set", counting)
     first, second = (dispatched(DISPATCH["two nodes"], rule, True) for rule in (EVEN, HASH))
     shape = first.experts.shape
-    for each in (first, first, second._replace(experts=first.experts), second):
+    # Two threads would take turns like this.
+    for each in (first, second, first, second._replace(experts=first.experts), second):
         assert dispatch_differs(kernels, each) == []
     assert uploads.count(shape) == 2
     writable = first.experts.copy()
