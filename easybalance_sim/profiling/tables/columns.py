@@ -1,0 +1,25 @@
+"""Rows of a Parquet table, with the columns that a reader needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from easybalance_sim.errors import ProfileError
+
+
+def parquet_rows(path: Path, columns: tuple[str, ...]) -> Iterator[SimpleNamespace]:
+    """Every row with `columns` as attributes. Raises `ProfileError`: unreadable file, missing column."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ProfileError(f"cannot read: {error}", where=str(path), fix="check the path") from error
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise ProfileError(f"column {missing[0]} is missing", where=str(path), fix="give a table of this kind")
+    for values in zip(*(table.column(name).to_pylist() for name in columns), strict=True):
+        yield SimpleNamespace(**dict(zip(columns, values, strict=True)))

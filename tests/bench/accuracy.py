@@ -1,0 +1,77 @@
+"""How far the predicted times can be trusted: `python -m tests.bench.accuracy` prints it, with reports/accuracy.md.
+
+Every error is held out: the numbers were fitted without the group (shape, EP size, token count, node count) that they
+are judged on. The tables are read from ../shared/data and are no part of the package.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from easybalance_sim.profiling.work import Workload
+from tests.bench.accuracy_experts import contiguous_lines, masked_lines
+from tests.bench.accuracy_links import deepep_lines, look_up_lines, public_lines
+from tests.bench.accuracy_rows import TABLES, Line
+from tests.bench.accuracy_speedup import SpeedUp, trtllm_lines
+
+REPORT = Path(__file__).parents[2] / "reports" / "accuracy.md"
+INTRO = """# How far the predicted times can be trusted
+
+Errors of the cost model on measured tables: aiconfigurator (095f58a51), InferSim (f2293da), DeepEP docs/legacy.md.
+Unless a row says otherwise the numbers were refitted without the group that they are judged on. Made by
+`python -m tests.bench.accuracy`.
+
+The tables of communication have every rank equally loaded: that the busiest direction sets the time of skewed traffic
+is physics, not validated by data.
+"""
+
+
+def main() -> int:
+    """Print the table and write the report; a line and success where the tables are absent."""
+    if not TABLES.is_dir():
+        sys.stdout.write(f"accuracy: skipped, no measured tables at {TABLES}\n")
+        return 0
+    workload = Workload()
+    lines, speed_ups, regrets = trtllm_lines(workload)
+    lines += masked_lines(workload) + contiguous_lines(workload)
+    lines += deepep_lines() + look_up_lines() + public_lines()
+    text = "\n".join([INTRO, *_targets(lines), "", *_speed_ups(speed_ups, regrets), ""])
+    REPORT.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+    return 0 if all(line.passed for line in lines) else 1
+
+
+def _targets(lines: list[Line]) -> list[str]:
+    passed = sum(line.passed for line in lines)
+    head = [
+        f"## Targets: {passed} of {len(lines)} met",
+        "",
+        "| item | target | measured | n | |",
+        "|---|---|---|---|---|",
+    ]
+    return head + [f"| {' | '.join(line.cells)} |" for line in lines]
+
+
+def _speed_ups(found: list[SpeedUp], regrets: tuple[float, float]) -> list[str]:
+    head = [
+        "## Measured speed-up of EPLB, per cell",
+        "",
+        "Three GPUs, held-out shapes. Seconds: the expert formula. Tokens: assignments of the busiest rank.",
+        "",
+        "| comparison | cells | measured, median | Spearman seconds | tokens | median error seconds | tokens |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows = [
+        f"| {one.name} | {one.cells:,} | {one.median_speed_up:.2f}x | {one.spearman[0]:.2f} | {one.spearman[1]:.2f} "
+        f"| {one.median_error[0]:.1f} % | {one.median_error[1]:.1f} % |"
+        for one in found
+    ]
+    choice = (
+        f"Choice of none / EPLB / 288 slots: mean regret {regrets[0]:.2f} % by seconds, {regrets[1]:.2f} % by tokens."
+    )
+    return [*head, *rows, "", choice]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
