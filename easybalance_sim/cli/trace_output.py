@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from easybalance_sim.cli.console import Console
 from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
     from easybalance_sim.trace.dataset import TokenTrace
     from easybalance_sim.trace.scan import TraceScan
-    from easybalance_sim.trace.schema import CountTrace, TokenBatch
-
-
-def watched(trace: TokenTrace, scan: TraceScan, label: str) -> Iterator[TokenBatch]:
-    """The batches of a trace, with progress on stderr."""
-    advance = Console().progress(label, scan.tokens)
-    for batch in trace.batches():
-        yield batch
-        advance(batch.tokens)
+    from easybalance_sim.trace.schema import CountTrace
 
 
 def facts(trace: TokenTrace | CountTrace, scan: TraceScan | None) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from easybalance_sim.cli.console import Format, aligned, emit, say_notes
+from easybalance_sim.cli.console import Console, Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import Cluster, OutputFormat, Ranks, RanksPerNode, Traces
-from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, watched, without_nan
+from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, without_nan
 from easybalance_sim.cli.trace_pairs import pair_facts, pair_lines
 from easybalance_sim.errors import UsageError
 
@@ -39,8 +39,8 @@ def summary(
     \b
     Example: ebsim trace summary traces/tinymoe.parquet --ranks 8 --window-steps 16
     """
-    from easybalance_sim.load.coactivation import PairCounter
-    from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
+    from easybalance_sim.load.counting import Windowing, windows_of_counts
+    from easybalance_sim.load.description import describe
     from easybalance_sim.trace.dataset import TokenTrace, open_trace
 
     trace = open_trace(traces)
@@ -48,18 +48,16 @@ def summary(
     windowing = Windowing(steps=window_steps)
     if isinstance(trace, TokenTrace):
         scan = trace.scan()
-        pairs = PairCounter(len(trace.meta.layers), trace.meta.experts)
-        windows = count_windows(pairs.watching(watched(trace, scan, "summary")), trace.meta, windowing)
-        together = pairs.counted()
+        windows, together, every = describe(trace, windowing, Console().progress("summary", trace.tokens))
     else:
-        scan, windows, together = None, windows_of_counts(trace), None
+        scan, windows, together, every = None, windows_of_counts(trace), None, 1
     document = {
         "trace": facts(trace, scan),
         "phases": by_phase(trace, scan),
         "workloads": by_workload(trace, scan),
         **_measure(windows.full_only(), trace.meta, topology),
         "coactivation": pair_facts(together, trace.meta),
-        "notes": [*(scan.notes if scan else ()), *_cluster_note(topology, ranks, cluster)],
+        "notes": [*(scan.notes if scan else ()), *_cluster_note(topology, ranks, cluster), *_length_note(every)],
     }
     if format is Format.JSON:
         emit(json.dumps(without_nan(document), indent=2))
@@ -82,6 +80,10 @@ def _topology(meta: TraceMeta, ranks: int | None, ranks_per_node: int | None, cl
 def _cluster_note(topology: Topology, ranks: int | None, cluster: Path | None) -> list[str]:
     said = ranks is not None or cluster is not None
     return [] if said else [f"no cluster given: {topology.ranks} ranks, as contiguous placement would use them"]
+
+
+def _length_note(every: int) -> list[str]:
+    return [f"the trace is long: one of {every} windows is described"] if every > 1 else []
 
 
 def _measure(windows: LoadWindows, meta: TraceMeta, topology: Topology) -> dict[str, Any]:

@@ -93,6 +93,11 @@ class PairCounter:
         self._pairs: IntArray = np.zeros((len(self.rows), experts, experts), np.int64)
         self._tokens = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Of the counts."""
+        return self._pairs.nbytes
+
     def watching(self, batches: Iterable[TokenBatch]) -> Iterator[TokenBatch]:
         """The same batches, counted as they pass."""
         for batch in batches:
