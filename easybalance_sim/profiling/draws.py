@@ -47,7 +47,7 @@ class RankDraws:
 
 def draw(recipe: Recipe, draws: int, seed: int = 0) -> RankDraws:
     """`draws` draws of the timed rank; the same recipe and seed give the same draws."""
-    # Recipes that differ only in skew or placement start from the same random numbers, so that luck does not order them.
+    # Recipes that differ only in skew or placement share their random numbers, so that luck does not order them.
     rng = stream(seed, f"{recipe.tokens} tokens, {recipe.experts} experts")
     shares = power_law(rng, recipe, draws)
     counts = _balanced(shares, recipe) if recipe.eplb else _by_rank(shares, recipe)

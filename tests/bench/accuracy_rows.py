@@ -45,7 +45,7 @@ class Line:
         )
 
     def _text(self, value: float) -> str:
-        return f"{value:.1f} %" if self.percent else f"{value:.2f}"
+        return f"{value:.1f} %" if self.percent else f"{value:.3f}"
 
 
 def peaks(gpu: str, dtype: str) -> Peaks:
