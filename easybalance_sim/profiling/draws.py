@@ -131,8 +131,11 @@ def _balanced(shares: IntArray, recipe: Recipe) -> IntArray:
 
 
 def completed(shares: IntArray, recipe: Recipe) -> IntArray:
-    """int64[D, E] with n·k tokens: overflow fills the smallest expert to the cap, then single tokens go in ascending
-    order (the recipe of the EPLB rows)."""
+    """int64[D, E] with n·k tokens (the recipe of the EPLB rows).
+
+    Overflow fills the smallest expert to the cap. Without it single tokens are added, or taken, in ascending order;
+    what an empty expert cannot give the largest gives.
+    """
     order = np.argsort(shares, axis=1, kind="stable")
     ascending = np.take_along_axis(shares, order, axis=1)
     missing = recipe.tokens * recipe.top_k - shares.sum(axis=1)
@@ -141,10 +144,12 @@ def completed(shares: IntArray, recipe: Recipe) -> IntArray:
     before = np.cumsum(room, axis=1) - room
     filled = np.clip(missing[:, None] - before, 0, room)
     experts = np.arange(shares.shape[1], dtype=np.int64)
-    each = np.maximum(missing, 0)[:, None]
+    each = np.abs(missing)[:, None]
     turns = each // len(experts) + (experts < each % len(experts))
     grown = ascending + np.where(capped[:, None], filled, turns)
-    shrunk = levelled(ascending, np.minimum(missing, 0), recipe.tokens)
+    given = np.minimum(ascending, turns)
+    owed = np.where(missing < 0, given.sum(axis=1) + missing, 0)
+    shrunk = levelled(ascending - given, owed, recipe.tokens)
     result = np.empty_like(shares)
     np.put_along_axis(result, order, np.where(missing[:, None] < 0, shrunk, grown), axis=1)
     return result

@@ -56,11 +56,13 @@ def predicted_us(numbers: ExpertNumbers, work: Work, peaks: Peaks) -> FloatArray
 def fit_expert(work: Work, peaks: Peaks, *, free_tok: bool = True) -> ExpertNumbers:
     """The bounded fit. free_tok: false fixes `tok` at 0 (masked kernels, which move no rows themselves).
 
-    Raises `ProfileError` for fewer rows than numbers.
+    Raises `ProfileError` for fewer rows than numbers, and for a row without a time or without tokens.
     """
     free = 5 if free_tok else 4
     if len(work.us) < free:
         raise ProfileError(f"{len(work.us)} rows cannot fit {free} numbers", where="profile fit", fix="add rows")
+    if work.us.min() <= 0 or work.pairs.max(axis=1).min() <= 0:
+        raise ProfileError("a row has no time or no tokens", where="profile fit", fix="remove the row")
     unit = np.array(_UNIT)
 
     def residuals(scaled: FloatArray) -> FloatArray:
