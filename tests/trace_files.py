@@ -98,7 +98,7 @@ def count_trace(*paths: Path) -> CountTrace:
 def scanned(batches: Iterable[TokenBatch], workloads: int = 4) -> TraceScan:
     """The scan of tokens that lie in no file; workloads: codes that may occur."""
     names = {NO_WORKLOAD: 0} | {f"w{code}": code for code in range(1, workloads)}
-    return joined_scan([scan_run(batches, names)], 0)[0]
+    return joined_scan([scan_run(batches, names)], [])[0]
 
 
 def read_columns(trace: TokenTrace, *, gates: bool = False) -> Columns:

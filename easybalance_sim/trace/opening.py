@@ -11,7 +11,7 @@ import numpy as np
 
 from easybalance_sim.arrays import Int32Array, frozen
 from easybalance_sim.trace.numbering import Extent, bases
-from easybalance_sim.trace.parts import Source, whole_steps
+from easybalance_sim.trace.parts import TAIL_TOKENS, Source, whole_steps
 from easybalance_sim.trace.scan import RunScan, TraceScan, joined, scan_run
 from easybalance_sim.trace.schema import NO_WORKLOAD, TokenBatch
 from easybalance_sim.trace.source import Span, TraceFile
@@ -33,10 +33,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Found:
-    """Of a run: the extent of every span, and the scan of its tokens."""
+    """Of a run: the extent of every span, the scan of its tokens, and of those that are warm-up if a recording begins
+    with the file."""
 
     extents: tuple[Extent, ...]
     scan: RunScan
+    warm: RunScan
 
 
 def open_source(
@@ -44,10 +46,12 @@ def open_source(
 ) -> tuple[Source, TraceScan]:
     """Scan the files. advance: called with the tokens done. Raises `TraceError` for steps that go back and ids that
     cannot be numbered on."""
-    warmup = _warmup(files[0], [span for span in spans if span.file == 0])
+    by_file = [[span for span in spans if span.file == index] for index in range(len(files))]
+    warm = [_warmup(file, mine) for file, mine in zip(files, by_file, strict=True)]
+    warm_until = tuple(mine[0].first_token + tokens for mine, tokens in zip(by_file, warm, strict=True))
     runs = _runs(files, spans, workers.parts(0))
     found: list[_Found] = []
-    for run, one in zip(runs, workers.run(partial(_scan, warmup=warmup), runs), strict=True):
+    for run, one in zip(runs, workers.run(partial(_scan, warm_until=warm_until), runs), strict=True):
         found.append(one)
         advance(sum(span.tokens for span in run.spans))
     extents = [extent for one in found for extent in one.extents]
@@ -57,9 +61,13 @@ def open_source(
             file = files[span.file]
             check_steps(begin, before.last_step, file.name, later.first_row, file.rows_per_token)
     base = bases([_whole(extents, spans, index) for index in range(len(files))], [file.name for file in files])
-    scan, workloads = joined(
-        [one.scan.numbered(base[run.spans[0].file]) for run, one in zip(runs, found, strict=True)], warmup
-    )
+    begins = [index == 0 or base[index] != base[index - 1] for index in range(len(files))]
+    kept = []
+    for run, one in zip(runs, found, strict=True):
+        index = run.spans[0].file
+        parts = [one.scan] if begins[index] else [one.warm, one.scan]
+        kept += [part.numbered(base[index]) for part in parts]
+    scan, workloads = joined(kept, [tokens for tokens, begin in zip(warm, begins, strict=True) if begin and tokens])
     moved = [base[span.file].step for span in spans]
     source = Source(
         files=tuple(files),
@@ -68,14 +76,16 @@ def open_source(
         first_step=frozen([extent.first_step + step for extent, step in zip(extents, moved, strict=True)], np.int64),
         last_step=frozen([extent.last_step + step for extent, step in zip(extents, moved, strict=True)], np.int64),
         workloads=workloads,
-        warmup=warmup,
+        warm_until=tuple(until if begin else 0 for until, begin in zip(warm_until, begins, strict=True)),
     )
     return source, scan
 
 
 def _warmup(file: TraceFile, spans: Sequence[Span]) -> int:
-    """Tokens of the leading steps of the first file in which all carry identical ids (0 when all of its steps do)."""
-    batches = itertools.chain.from_iterable(file.batches(span, IDS, {}, check=False) for span in spans)
+    """Tokens of the leading steps of a file in which all carry identical ids (0 when all of its steps do)."""
+    batches = itertools.chain.from_iterable(
+        file.batches(span, IDS, {}, check=False, at_once=TAIL_TOKENS) for span in spans
+    )
     return warmup_tokens(whole_steps(batches))
 
 
@@ -92,9 +102,11 @@ def _runs(files: Sequence[TraceFile], spans: Sequence[Span], parts: int) -> list
     return found
 
 
-def _scan(run: Run, *, warmup: int) -> _Found:
+def _scan(run: Run, *, warm_until: tuple[int, ...]) -> _Found:
+    """warm_until: by file, the first token of the trace behind what may be its warm-up."""
     workloads = {NO_WORKLOAD: 0}
     extents: list[Extent] = []
+    warm: list[TokenBatch] = []
 
     def counted() -> Iterator[TokenBatch]:
         for span in run.spans:
@@ -102,13 +114,16 @@ def _scan(run: Run, *, warmup: int) -> _Found:
             for batch in run.file.batches(span, LIGHT, workloads, check=False):
                 require_wanted()
                 parts.append(_extent(batch))
-                if token + batch.tokens > warmup:
-                    yield batch.select(slice(max(0, warmup - token), None)) if token < warmup else batch
+                cut = min(max(0, warm_until[span.file] - token), batch.tokens)
+                if cut:
+                    warm.append(batch.select(slice(0, cut)))
+                if cut < batch.tokens:
+                    yield batch.select(slice(cut, None)) if cut else batch
                 token += batch.tokens
             extents.append(_over(parts))
 
     scan = scan_run(counted(), workloads)
-    return _Found(extents=tuple(extents), scan=scan)
+    return _Found(extents=tuple(extents), scan=scan, warm=scan_run(warm, workloads))
 
 
 def _extent(batch: TokenBatch) -> Extent:

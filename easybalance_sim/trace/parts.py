@@ -25,8 +25,8 @@ TAIL_TOKENS = 2048
 class Source:
     """A scanned trace: what it takes to read any part of it.
 
-    base: of each file · first_step, last_step: int64[n] of each span, numbered on · workloads: code by name · warmup:
-    tokens at the start that are left out.
+    base: of each file · first_step, last_step: int64[n] of each span, numbered on · workloads: code by name ·
+    warm_until: by file, the first token of the trace behind its warm-up, 0 = it has none.
     """
 
     files: tuple[TraceFile, ...]
@@ -35,7 +35,7 @@ class Source:
     first_step: IntArray
     last_step: IntArray
     workloads: Mapping[str, int]
-    warmup: int
+    warm_until: tuple[int, ...]
 
     def parts(self, count: int, wanted: BoolArray | None = None) -> list[Part]:
         """The trace in about `count` parts of about the same number of tokens, at most so many without `wanted`.
@@ -95,9 +95,10 @@ class Part:
             at_once = None if number < self.end else TAIL_TOKENS
             for batch in file.batches(span, names, workloads, check=check, at_once=at_once):
                 require_wanted()
-                if token + batch.tokens > source.warmup:
+                warm = max(0, source.warm_until[span.file] - token)
+                if warm < batch.tokens:
                     here = replace(batch, first_row=token)
-                    yield source.base[span.file].of(_slice(here, slice(max(0, source.warmup - token), None)))
+                    yield source.base[span.file].of(_slice(here, slice(warm, None)))
                 token += batch.tokens
 
 

@@ -122,10 +122,11 @@ def scan_run(batches: Iterable[TokenBatch], workloads: Mapping[str, int]) -> Run
     )
 
 
-def joined(runs: Sequence[RunScan], warmup: int) -> tuple[TraceScan, dict[str, int]]:
+def joined(runs: Sequence[RunScan], warmups: Sequence[int]) -> tuple[TraceScan, dict[str, int]]:
     """The scan of runs that follow one another in one numbering, and the code of every workload.
 
-    warmup: tokens that were left out at the start. Raises `TraceError` when there are too many workloads.
+    warmups: tokens that were left out at the start of each recording that has some. Raises `TraceError` when there are
+    too many workloads.
     """
     codes = {NO_WORKLOAD: 0}
     known = [np.array([workload_code(name, codes) for name in run.workloads], np.int64) for run in runs]
@@ -138,7 +139,6 @@ def joined(runs: Sequence[RunScan], warmup: int) -> tuple[TraceScan, dict[str, i
     lifetime = _merge(lives)
     full = [run for run in runs if run.tokens]
     shared = sum(before.last_step == after.first_step for before, after in itertools.pairwise(full))
-    note = f"{warmup} warm-up tokens at the start (all tokens of a step with identical ids) are left out"
     has_time = bool(full) and all(run.has_time for run in full)
     found = TraceScan(
         tokens=sum(run.tokens for run in full),
@@ -155,9 +155,16 @@ def joined(runs: Sequence[RunScan], warmup: int) -> tuple[TraceScan, dict[str, i
         max_source=max((run.max_source for run in runs), default=-1),
         has_time=has_time,
         seconds=full[-1].ends_s - full[0].begins_s if has_time else 0.0,
-        notes=(note,) if warmup else (),
+        notes=_warmup_notes(warmups),
     )
     return found, codes
+
+
+def _warmup_notes(warmups: Sequence[int]) -> tuple[str, ...]:
+    if not warmups:
+        return ()
+    place = "at the start" if len(warmups) == 1 else f"at the start of {len(warmups)} recordings"
+    return (f"{sum(warmups)} warm-up tokens {place} (all tokens of a step with identical ids) are left out",)
 
 
 def _lives(batch: TokenBatch) -> AnyArray:

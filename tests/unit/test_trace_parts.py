@@ -86,6 +86,26 @@ def test_a_warm_up_in_several_spans_is_in_no_part(tmp_path: Path, row_group: int
     assert trace.scan().tokens == 14 and trace.scan().first_step == 4
 
 
+@pytest.mark.parametrize("row_group", [1, 4, 100])
+def test_every_recording_has_its_own_warm_up(tmp_path: Path, row_group: int) -> None:
+    """The second file starts again; the third goes on, and its first step stays, whatever it looks like."""
+    parts = [take(columns(seed), slice(0, 11)) for seed in range(2)] + [take(columns(2), slice(11, None))]
+    for part, tokens in ((parts[0], 4), (parts[1], 6), (parts[2], 2)):
+        part["step"][0] = part["step"][1]
+        part["experts"][:tokens] = part["experts"][0]
+    paths = [write_trace(tmp_path / f"{n}.parquet", part, META, row_group=row_group) for n, part in enumerate(parts)]
+    trace = opened(*paths)
+    kept = [parts[0]["experts"][4:], parts[1]["experts"][6:], parts[2]["experts"]]
+    for count in (1, 4, 50):
+        found = [batch for part in parts_of(trace, count) for batch in part]
+        np.testing.assert_array_equal(np.concatenate([batch.experts for batch in found]), np.concatenate(kept))
+    scan = trace.scan()
+    assert scan.tokens == sum(map(len, kept)) == len(read_columns(trace)["step"])
+    assert scan.notes == (
+        "10 warm-up tokens at the start of 2 recordings (all tokens of a step with identical ids) are left out",
+    )
+
+
 def test_steps_that_go_back_between_two_spans(tmp_path: Path) -> None:
     back = columns() | {"step": np.array([*range(10), 3, *range(10, 19)], np.int32)}
     path = write_trace(tmp_path / "t.parquet", back, META, row_group=5)
