@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,6 +56,62 @@ def test_the_same_tokens_on_more_active_slots_never_cost_less(slots: list[int], 
 def test_slots_without_tokens_cost_nothing(slots: list[int], empty: int) -> None:
     cost = expert_cost(load_profile("h200"), DSV3, "decode")
     assert _expert_seconds(cost, slots + [0] * empty) == _expert_seconds(cost, slots)
+
+
+@settings(max_examples=60, deadline=None)
+@given(slots=counts, factor=st.floats(1, 8), kernel=st.sampled_from(KERNELS))
+def test_wider_experts_never_cost_less(slots: list[int], factor: float, kernel: tuple[str, str]) -> None:
+    cost = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
+    wider = replace(cost, shape=replace(DSV3, intermediate=int(DSV3.intermediate * factor)))
+    assert _expert_seconds(wider, slots) >= _expert_seconds(cost, slots) * ROUNDING
+
+
+@settings(max_examples=60, deadline=None)
+@given(slots=counts, kernel=st.sampled_from(KERNELS))
+def test_the_floor_is_paid_once_there_is_a_token_and_nothing_without(slots: list[int], kernel: tuple[str, str]) -> None:
+    cost = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
+    free = replace(cost, bytes_per_s=1e30, peak_flops=1e30)
+    floor = cost.kernel.c0_us * 1e-6 if sum(slots) else 0.0
+    assert _expert_seconds(free, slots) == pytest.approx(floor)
+    assert _expert_seconds(cost, slots) >= floor
+
+
+@settings(max_examples=60, deadline=None)
+@given(slots=counts, factor=st.floats(1, 8), kernel=st.sampled_from(KERNELS))
+def test_a_faster_memory_scales_the_memory_term(slots: list[int], factor: float, kernel: tuple[str, str]) -> None:
+    cost = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
+    reads = replace(cost, kernel=msgspec.structs.replace(cost.kernel, c0_us=0.0), peak_flops=1e30)
+    faster = replace(reads, bytes_per_s=reads.bytes_per_s * factor)
+    assert _expert_seconds(faster, slots) * factor == pytest.approx(_expert_seconds(reads, slots))
+
+
+@settings(max_examples=60, deadline=None)
+@given(slots=counts, factor=st.floats(1, 8), kernel=st.sampled_from(KERNELS))
+def test_a_faster_gpu_never_costs_more(slots: list[int], factor: float, kernel: tuple[str, str]) -> None:
+    cost = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
+    for name in ("bytes_per_s", "peak_flops"):
+        faster = replace(cost, **{name: getattr(cost, name) * factor})
+        assert _expert_seconds(faster, slots) <= _expert_seconds(cost, slots) / ROUNDING
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    copies=st.tuples(st.integers(0, 100_000), st.integers(0, 100_000)),
+    factor=st.floats(1, 8),
+    mode=st.sampled_from(["normal", "low_latency"]),
+)
+def test_faster_links_scale_the_transfer_and_more_bytes_never_take_less(
+    copies: tuple[int, int], factor: float, mode: str
+) -> None:
+    cost = link_cost(load_profile("h100"), DSV3, 4, mode, "dispatch")
+    link = msgspec.structs.replace(cost.link, base_us=0.0, per_doubling_us=0.0, notify_us=())
+    bare = replace(cost, link=link)
+    speeds = {name: getattr(link, name) * factor for name in ("rdma_bytes_per_s", "nvlink_bytes_per_s")}
+    faster = replace(bare, link=msgspec.structs.replace(link, **speeds))
+    sent = [np.array([[[n]]], np.int32) for n in copies]
+    assert faster.seconds(*sent)[0, 0] * factor == pytest.approx(bare.seconds(*sent)[0, 0])
+    heavier = replace(cost, copy_bytes=cost.copy_bytes * factor)
+    assert heavier.seconds(*sent)[0, 0] >= cost.seconds(*sent)[0, 0] * ROUNDING
 
 
 @pytest.mark.parametrize("gpu", profile_names())
