@@ -45,7 +45,7 @@ class Line:
         )
 
     def _text(self, value: float) -> str:
-        return f"{value:.1f} %" if self.percent else f"{value:.3f}"
+        return f"{value:.1f} %" if self.percent else f"{value:.3g}"
 
 
 def peaks(gpu: str, dtype: str) -> Peaks:
