@@ -17,6 +17,7 @@ from easybalance_sim.planning.cross_validation import NEW, SAME, Balance, valida
 from easybalance_sim.planning.evidence import Stopwatch, assemble, tell_if_thinned, with_verdict
 from easybalance_sim.planning.floor import floor_plan
 from easybalance_sim.planning.in_force import InForce, open_in_force, tell_if_flattered
+from easybalance_sim.planning.memory import tell_of_bursts
 from easybalance_sim.planning.problems import problem_of
 from easybalance_sim.planning.request import NEED_NO_LOAD, SLOW_POLICIES, PlanRequest, require_sound
 from easybalance_sim.planning.session import Listener, Session
@@ -79,6 +80,7 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     clock.lap("replay")
     split = _split_section(traffic, windows, session.meta.top_k, after, side)
     report = assemble(session, before, after, least, split)
+    tell_of_bursts(report["memory"], session, after, tell)
     report["fit"] = _fit_section(candidates[0], best, session)
     report["candidates"] = candidate_rows(candidates)
     report, verdict = with_verdict(report, criteria)

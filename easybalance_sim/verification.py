@@ -19,6 +19,7 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.planning.evidence import Stopwatch, assemble, tell_if_thinned, with_verdict
 from easybalance_sim.planning.floor import floor_plan
+from easybalance_sim.planning.memory import tell_of_bursts
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session, selected_windows
 from easybalance_sim.policies import UNLIMITED, NotApplicable, Problem
 from easybalance_sim.replay.traffic import CountTraffic, TokenTraffic, Traffic, split_counts
@@ -71,6 +72,7 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
         "held_out_windows": after.windows,
     }
     report = assemble(session, before, after, least, split)
+    tell_of_bursts(report["memory"], session, after, tell)
     report["fit"] = _fit_evidence(doc, session, tell)
     report, verdict = with_verdict(report, criteria)
     written = {"plan_file": str(request.plan), "fingerprint": doc.fingerprint()}

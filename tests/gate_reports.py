@@ -25,7 +25,7 @@ def good_report(**changes: Any) -> dict[str, Any]:
         },
         "model": {"name": "any", "assumed": False},
         "cost": {"expected_values": False},
-        "memory": {"kv_cache_loss_frac": 0.04},
+        "memory": {"kv_cache_loss_frac": 0.04, "expert_memory_frac": 0.5},
         "migration": {"moves": 12, "bytes": 10**9, "seconds": 2.5},
     }
     report["baseline"] |= {"policy": "contiguous"}

@@ -24,12 +24,22 @@ REPORT: dict[str, set[str]] = {
     "split": {"by", "fit_steps", "held_out_steps"},
     "baseline": set(SECTION),
     "plan": set(SECTION),
+    "memory": {
+        "kv_cache_loss_frac",
+        "kv_tokens_lost",
+        "bytes_per_redundant_slot",
+        "staging_bytes",
+        "expert_memory_frac",
+        "dispatch_buffer",
+        "activation_bytes",
+    },
     "migration": {"moves", "bytes", "seconds"},
     "verdict": {"status", "findings"},
     "plan_file": set(),
     "fingerprint": set(),
     "timing_s": {"total"},
 }
+BUFFER = {"sent_per_rank", "tokens_per_rank", "tokens_per_expert", "bytes"}
 FINDING = {"criterion", "limit", "observed", "ok"}
 
 
@@ -39,6 +49,7 @@ def require_documented(report: dict[str, Any]) -> None:
         for name, keys in wanted.items():
             assert name in place
             assert not keys or keys <= set(place[name]), name
+    assert set(report["memory"]["dispatch_buffer"]) == BUFFER
     assert all(set(finding) >= FINDING for finding in report["verdict"]["findings"])
     assert all(math.isfinite(value) for value in _values(report) if isinstance(value, int | float))
 

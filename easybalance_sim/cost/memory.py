@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import IntArray, frozen
+from easybalance_sim.arrays import BoolArray, IntArray, frozen
 from easybalance_sim.cluster.model_shape import ModelShape
 
 USABLE_HBM_FRAC = 0.9
@@ -16,6 +16,19 @@ USABLE_HBM_FRAC = 0.9
 def expert_memory_bytes(slots_per_rank: IntArray, shape: ModelShape) -> IntArray:
     """int64[R] bytes of routed-expert weights on each rank: slots × MoE layers × bytes of one expert."""
     return frozen(np.asarray(slots_per_rank, np.int64) * (len(shape.layers) * shape.expert_bytes), np.int64)
+
+
+def staging_bytes(arriving: BoolArray, slots_per_rank: IntArray, shape: ModelShape) -> int | None:
+    """Bytes that a rank needs beside its experts while new ones arrive, None when the model is assumed.
+
+    arriving: bool[L, P] slots whose expert comes from another rank · slots_per_rank: int64[R]. Taken: layers move one
+    after the other, all of a layer's new experts arrive before old ones are overwritten (so a rank can go on serving),
+    and the buffer is used again for the next layer. The rank and layer with most arrivals decide.
+    """
+    if shape.assumed:
+        return None
+    starts = np.cumsum(slots_per_rank) - slots_per_rank
+    return int(np.add.reduceat(arriving, starts, axis=1, dtype=np.int64).max()) * shape.expert_bytes
 
 
 def kv_loss_frac(
@@ -56,7 +69,7 @@ class KvRoom:
         """
         if not self.token_bytes or shape.assumed:
             return None
-        return int(np.ceil(max(extra_slots, 0) * self._slot_bytes(shape) / self.token_bytes))
+        return int(np.ceil(max(extra_slots, 0) * self.slot_bytes(shape) / self.token_bytes))
 
     def tokens_left(self, slots: float, shape: ModelShape) -> int | None:
         """Tokens that fit beside the experts of the fullest rank, None when unknown; slots: its own, mean over layers.
@@ -65,13 +78,20 @@ class KvRoom:
         """
         if not self.token_bytes or shape.assumed:
             return None
-        room = USABLE_HBM_FRAC * self.hbm_bytes - slots * self._slot_bytes(shape)
+        room = USABLE_HBM_FRAC * self.hbm_bytes - slots * self.slot_bytes(shape)
         return max(int(room // self.token_bytes), 0)
+
+    def expert_frac(self, slots: float, staging: int, shape: ModelShape) -> float | None:
+        """Share of the GPU's memory that experts and the staging buffer take, None when the model is assumed.
+
+        slots: of the fullest rank, mean over layers · staging: bytes, see `staging_bytes`.
+        """
+        return None if shape.assumed else (slots * self.slot_bytes(shape) + staging) / self.hbm_bytes
 
     def most_slots(self, shape: ModelShape) -> int | None:
         """Slots of a rank that the usable memory holds, None when the model is assumed."""
-        return None if shape.assumed else int(USABLE_HBM_FRAC * self.hbm_bytes // self._slot_bytes(shape))
+        return None if shape.assumed else int(USABLE_HBM_FRAC * self.hbm_bytes // self.slot_bytes(shape))
 
-    def _slot_bytes(self, shape: ModelShape) -> int:
-        """One slot in every MoE layer of the model, which may have more of them than the trace."""
+    def slot_bytes(self, shape: ModelShape) -> int:
+        """Bytes of one slot in every MoE layer of the model, which may have more of them than the trace."""
         return max(self.moe_layers, len(shape.layers)) * shape.expert_bytes

@@ -25,6 +25,7 @@ class Criteria(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cross_node_bytes_growth_max: float
     cross_node_bytes_per_token_slack: float
     kv_cache_loss_max: float
+    expert_memory_frac_max: float
     migration_seconds_max: float
     fit_gap_max: float
 

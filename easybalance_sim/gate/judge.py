@@ -28,6 +28,7 @@ def judge(report: Mapping[str, Any], criteria: Criteria) -> Verdict:
         _time_gain(report, criteria),
         _cross_node(report, criteria),
         _kv_cache(report, criteria),
+        _expert_memory(report, criteria),
         _migration(report, criteria),
         _fit_gap(report, criteria),
     )
@@ -102,6 +103,14 @@ def _kv_cache(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     if _value(report, "memory.kv_cache_loss_frac") is None:
         return _not_judged("kv_cache_loss_max", criteria, "the size of the KV cache is unknown")
     return _at_most("kv_cache_loss_max", criteria, _number(report, "memory.kv_cache_loss_frac"))
+
+
+def _expert_memory(report: Mapping[str, Any], criteria: Criteria) -> Finding:
+    """Reports made before the figure was part of them can be judged without."""
+    name = "expert_memory_frac_max"
+    if _value(report, "memory").get("expert_memory_frac") is None:
+        return _not_judged(name, criteria, "what the experts take of the memory is unknown")
+    return _at_most(name, criteria, _number(report, "memory.expert_memory_frac"))
 
 
 def _migration(report: Mapping[str, Any], criteria: Criteria) -> Finding:

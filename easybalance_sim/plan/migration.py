@@ -66,10 +66,11 @@ def migration(
     )
 
 
-def moving_slots(old: Plan, new: Plan) -> BoolArray:
-    """bool[L, P] slots of `new` whose expert is not on that rank under `old`. Raises `PlanError` as `migration`."""
+def moving_slots(old: Plan, new: Plan, held: BoolArray | None = None) -> BoolArray:
+    """bool[L, P] slots of `new` whose expert is not on that rank under `old`; held: as of `migration`, which see for
+    errors."""
     _require_comparable(old, new, None)
-    return _moving(resident(old), new)
+    return _moving(resident(old) if held is None else held, new)
 
 
 def resident(plan: Plan) -> BoolArray:

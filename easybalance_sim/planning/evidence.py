@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from easybalance_sim.cost.memory import kv_loss_frac
 from easybalance_sim.gate.criteria import Criteria
 from easybalance_sim.gate.judge import judge
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.plan.migration import migration
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.memory import memory_section
 from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
@@ -61,11 +61,7 @@ def assemble(
             "share_of_possible": _share(baseline, plan, plan["lower_bound_per_window"]),
             "share_of_floor": _share(baseline, plan, made_for_it["rank_imbalance"]),
         },
-        "memory": {
-            "kv_cache_loss_frac": kv_loss_frac(
-                after.plan.slots_per_rank, before.plan.slots_per_rank, session.shape, session.hbm_bytes
-            )
-        },
+        "memory": memory_section(session, before, after),
         "migration": dict(migration_between(session, before.plan, after.plan)),
     }
 

@@ -12,13 +12,14 @@ from easybalance_sim import kernels
 from easybalance_sim.arrays import AnyArray, Int32Array, IntArray, frozen, sealed
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.errors import UsageError
 from easybalance_sim.kernels.threads import cores
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import Dispatch, prepare
 from easybalance_sim.replay.outcome import Outcome
-from easybalance_sim.replay.tally import StepBlock, Tally
+from easybalance_sim.replay.tally import StepBlock, Tally, rank_sums
 from easybalance_sim.trace.schema import TokenBatch
 
 CELLS_PER_CHUNK = 1 << 23
@@ -149,6 +150,12 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
         seconds=item.cost.seconds(sealed(slot_tokens), sealed(distinct), sealed(rdma), sealed(nvlink)),
         rank_pairs=rank_pairs,
         node_pairs=node_pairs,
+        peak=Peak(
+            sent=int(steps.row.max()) + 1,
+            arriving=int(distinct.max()),
+            rows=int(rank_sums(slot_tokens, plan).max()),
+            slot_rows=int(slot_tokens.max()),
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from easybalance_sim import kernels
 from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, sealed, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.bounds import window_bound
 from easybalance_sim.plan.plan import Plan
@@ -50,7 +52,8 @@ def replay_counts(
     flow = _Flow.of(rank_tokens, batch[:, :, None], top_k, topology, route)
     drawn = _draw_steps(tokens, plan, top_k, step_tokens, seed)
     size = np.full((len(drawn), 1, 1), float(step_tokens))
-    step_flow = _Flow.of(rank_sums(drawn, plan).astype(np.float64), size, top_k, topology, route)
+    rows = rank_sums(drawn, plan)
+    step_flow = _Flow.of(rows.astype(np.float64), size, top_k, topology, route)
     seconds = cost.seconds(
         sealed(drawn),
         step_flow.whole(step_flow.distinct),
@@ -73,6 +76,12 @@ def replay_counts(
         rank_pairs=np.broadcast_to(flow.arriving.sum(axis=(0, 1)) / plan.ranks, (plan.ranks, plan.ranks)),
         node_pairs=_node_pairs(flow, topology),
         copy_bytes=cost.copy_bytes,
+        peak=Peak(
+            sent=-(-step_tokens // plan.ranks),
+            arriving=ceil(step_flow.distinct.max()),
+            rows=int(rows.max()),
+            slot_rows=int(drawn.max()),
+        ),
         speed=topology.speed,
         expected=True,
     )

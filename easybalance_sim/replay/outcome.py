@@ -10,6 +10,7 @@ import numpy as np
 from easybalance_sim.arrays import FloatArray, IntArray
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cost.memory import expert_memory_bytes
+from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.plan.bounds import lower_bound
 from easybalance_sim.plan.plan import Plan
 
@@ -27,8 +28,8 @@ class Outcome:
     communication hidden, with none · active_slots: int64[S+1] how often a rank had that many active slots, over
     steps × layers × ranks · phase_share: float64[3] shares of dispatch, expert, combine time · expert_tokens: [L, E]
     assignments · rank_pairs: [R, R] and node_pairs: [N, N] copies sent · copy_bytes: bytes of one copy, dispatch +
-    combine · speed: float64[R] of the ranks, None = equal · expected: figures are expectations over counts, not a
-    replay of tokens.
+    combine · peak: of the fullest steps · speed: float64[R] of the ranks, None = equal · expected: figures are
+    expectations over counts, not a replay of tokens.
     """
 
     plan: Plan
@@ -45,6 +46,7 @@ class Outcome:
     rank_pairs: FloatArray | IntArray
     node_pairs: FloatArray | IntArray
     copy_bytes: float
+    peak: Peak
     speed: FloatArray | None = None
     expected: bool = False
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray
 from easybalance_sim.cost.layer import LayerSeconds
+from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.plan.bounds import window_bound
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.outcome import Outcome
@@ -22,7 +23,7 @@ class StepBlock:
     """Replayed steps of one plan.
 
     step, window: int64[W] · tokens: int64[W] · slot_tokens: int32[W, L, P] assignments · seconds: per step and layer ·
-    rank_pairs: int64[R, R], node_pairs: int64[N, N] copies.
+    rank_pairs: int64[R, R], node_pairs: int64[N, N] copies · peak: over these steps.
     """
 
     step: IntArray
@@ -32,6 +33,7 @@ class StepBlock:
     seconds: LayerSeconds
     rank_pairs: IntArray
     node_pairs: IntArray
+    peak: Peak
 
 
 class Tally:
@@ -43,6 +45,7 @@ class Tally:
     def __init__(self, plan: Plan, speed: FloatArray | None = None) -> None:
         self.plan, self.speed = plan, speed
         self.tokens = self.steps = 0
+        self.peak = Peak()
         self.rank_pairs: IntArray = np.zeros((plan.ranks, plan.ranks), np.int64)
         self.node_pairs: IntArray = np.zeros((0, 0), np.int64)
         self.slot_tokens: IntArray = np.zeros((plan.layers, plan.slots), np.int64)
@@ -62,6 +65,7 @@ class Tally:
         slot_tokens = windows.slot_tokens.sum(axis=0)
         self._count(int(block.tokens.sum()), len(block.tokens), slot_tokens, active, np.array(parts, np.int64))
         self._count_pairs(block.rank_pairs, block.node_pairs)
+        self.peak = self.peak.joined(block.peak)
 
     def extend(self, later: Tally) -> None:
         """Add the steps of another tally of the same plan, all of which come later."""
@@ -69,6 +73,7 @@ class Tally:
         self._seconds.extend(later._seconds)
         self._count(later.tokens, later.steps, later.slot_tokens, later._active, later._parts)
         self._count_pairs(later.rank_pairs, later.node_pairs)
+        self.peak = self.peak.joined(later.peak)
 
     def outcome(self, copy_bytes: float) -> Outcome:
         """Everything so far as a value; copy_bytes: bytes of one copy, dispatch + combine."""
@@ -89,6 +94,7 @@ class Tally:
             rank_pairs=self.rank_pairs,
             node_pairs=self.node_pairs,
             copy_bytes=copy_bytes,
+            peak=self.peak,
             speed=self.speed,
         )
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from easybalance_sim.cluster.shapes import find_shape, load_shape
-from easybalance_sim.cost.memory import KvRoom
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import require_place
 from easybalance_sim.load.counting import Windowing
+from easybalance_sim.planning.memory import KV_DTYPES
 from easybalance_sim.planning.request import PlanRequest, require_sound
 from easybalance_sim.planning.session import Listener, Session, open_session, require_choice
 from easybalance_sim.sweep.grid import Wanted
@@ -18,8 +17,6 @@ from easybalance_sim.trace.schema import CountTrace
 
 DEFAULT_POLICIES = ("eplb", "window_search")
 DEFAULT_RANKS = 8
-KV_DTYPES = {"bf16": 1.0, "fp8": 0.5}
-"""Bytes against those of `ModelShape.kv_bytes_per_token`, which is at 2 bytes a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,19 +80,6 @@ def _with_windows(session: Session, steps: int) -> Session:
     settings = replace(session.settings, window_steps=steps)
     windowing = Windowing(steps=steps, seconds=settings.window_seconds)
     return replace(session, settings=settings, bench=replace(session.bench, windowing=windowing))
-
-
-def kv_room(session: Session, kv_dtype: str) -> KvRoom:
-    """KV cache of one GPU; what the trace's metadata does not say is taken from the model that it names."""
-    shape, settings = session.shape, session.settings
-    known = load_shape(settings.model) if settings.model else find_shape(session.meta.model)
-    if known is None or (known.experts, known.top_k) != (shape.experts, shape.top_k):
-        known = shape
-    return KvRoom(
-        token_bytes=(shape.kv_bytes_per_token or known.kv_bytes_per_token) * KV_DTYPES[kv_dtype],
-        moe_layers=len(known.layers),
-        hbm_bytes=session.hbm_bytes,
-    )
 
 
 def plan_request(request: SweepRequest, session: Session, points: int) -> PlanRequest:

@@ -9,10 +9,11 @@ from easybalance_sim.files import write_text
 from easybalance_sim.gate.criteria import load_criteria
 from easybalance_sim.planning.candidates import tie_frac
 from easybalance_sim.planning.evidence import Stopwatch
+from easybalance_sim.planning.memory import kv_room
 from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.sweep.curve import Curve, trace_curve
 from easybalance_sim.sweep.grid import Layout, layouts
-from easybalance_sim.sweep.request import SweepRequest, kv_room, plan_request, require_possible, sessions
+from easybalance_sim.sweep.request import SweepRequest, plan_request, require_possible, sessions
 from easybalance_sim.sweep.sections import WHAT_IF, curve_section, head_section
 
 NO_ROOM_LIMIT = 1 << 30

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from easybalance_sim.cluster.shapes import assumed_shape, load_shape
-from easybalance_sim.cost.memory import KvRoom, expert_memory_bytes, kv_loss_frac
+from easybalance_sim.cost.memory import KvRoom, expert_memory_bytes, kv_loss_frac, staging_bytes
 
 DSV3 = load_shape("deepseek-v3")
 GIB = 2**30
@@ -86,3 +86,18 @@ def test_unknown_models_and_caches_have_no_tokens() -> None:
     assert (ROOM.tokens_lost(1, unknown), ROOM.tokens_left(1, unknown), ROOM.most_slots(unknown)) == (None, None, None)
     silent = replace(ROOM, token_bytes=0.0)
     assert (silent.tokens_lost(1, DSV3), silent.tokens_left(1, DSV3)) == (None, None)
+
+
+def test_staging_holds_the_layer_that_brings_a_rank_most() -> None:
+    """Ranks of 2 and 3 slots: layer 0 brings them 1 and 2 experts, layer 1 brings 2 and 1."""
+    arriving = np.array([[True, False, True, True, False], [True, True, False, False, True]])
+    assert staging_bytes(arriving, np.array([2, 3]), DSV3) == 2 * DSV3.expert_bytes
+    assert staging_bytes(np.zeros((2, 5), np.bool_), np.array([2, 3]), DSV3) == 0
+    assert staging_bytes(arriving, np.array([2, 3]), assumed_shape((0,), 8, 2)) is None
+
+
+def test_experts_and_staging_share_the_memory() -> None:
+    """Nine slots of 58 layers and two more experts on 141 GiB."""
+    frac = ROOM.expert_frac(9, 2 * DSV3.expert_bytes, DSV3)
+    assert frac == pytest.approx((9 * 58 + 2) * DSV3.expert_bytes / (141 * GIB))
+    assert ROOM.expert_frac(9, 0, assumed_shape((0,), 8, 2)) is None

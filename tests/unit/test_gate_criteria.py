@@ -26,6 +26,7 @@ def test_defaults() -> None:
         cross_node_bytes_growth_max=0.10,
         cross_node_bytes_per_token_slack=64.0,
         kv_cache_loss_max=0.10,
+        expert_memory_frac_max=0.9,
         migration_seconds_max=60.0,
         fit_gap_max=0.20,
     )

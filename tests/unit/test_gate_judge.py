@@ -47,6 +47,7 @@ def test_observed_values() -> None:
         ("plan__layer_us__p99", 122.5, "p99_layer_time_growth_max"),
         ("plan__cross_node_bytes_per_token", 11_065.0, "cross_node_bytes_growth_max"),
         ("memory__kv_cache_loss_frac", 0.101, "kv_cache_loss_max"),
+        ("memory__expert_memory_frac", 0.91, "expert_memory_frac_max"),
         ("migration__seconds", 60.5, "migration_seconds_max"),
         ("plan__rank_imbalance__mean", 1.17, "fit_gap_max"),
     ],
@@ -62,6 +63,7 @@ def test_one_missed_merit_rejects(path: str, value: float, criterion: str) -> No
         ("plan__layer_us__p99", 122.4),
         ("plan__cross_node_bytes_per_token", 11_064.0),
         ("memory__kv_cache_loss_frac", 0.1),
+        ("memory__expert_memory_frac", 0.9),
         ("memory__kv_cache_loss_frac", -0.2),
         ("migration__seconds", 60),
         ("split__held_out_steps", 64),
@@ -93,6 +95,7 @@ def test_thin_evidence_outranks_a_rejection() -> None:
     ("path", "criterion", "note"),
     [
         ("memory__kv_cache_loss_frac", "kv_cache_loss_max", "KV cache is unknown"),
+        ("memory__expert_memory_frac", "expert_memory_frac_max", "of the memory is unknown"),
         ("migration__seconds", "migration_seconds_max", "no plan is in force"),
         ("fit", "fit_gap_max", "not fitted"),
         ("split__fit_windows", "fit_windows_min", "not fitted"),
@@ -243,3 +246,11 @@ def test_numpy_numbers_become_plain_json() -> None:
 def test_a_saved_report_is_judged_alike() -> None:
     report = good_report()
     assert judge(json.loads(json.dumps(report)), load_criteria()) == judge(report, load_criteria())
+
+
+def test_reports_without_the_memory_of_experts_are_judged_without() -> None:
+    report = good_report()
+    del report["memory"]["expert_memory_frac"]
+    verdict = judge(report, load_criteria())
+    (finding,) = (f for f in verdict.findings if f.criterion == "expert_memory_frac_max")
+    assert (verdict.status, finding.observed) == ("accepted", None) and finding.note.startswith("not judged")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from easybalance_sim.cost.memory import expert_memory_bytes
+from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.plan.bounds import lower_bound
 from easybalance_sim.replay.outcome import Outcome
 from tests.replay_cases import random_plan, small_shape
@@ -51,6 +52,7 @@ def outcome(**changes: Any) -> Outcome:
             rank_pairs=np.ones((2, 2)),
             node_pairs=np.array([[500, 300], [100, 1100]]),
             copy_bytes=30.0,
+            peak=Peak(),
         ),
         **changes,
     )

@@ -10,6 +10,7 @@ import pytest
 
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.cost.layer import LayerSeconds
+from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.tally import StepBlock, Tally, expert_sums, imbalance, rank_sums
 
@@ -37,6 +38,9 @@ def block(
         ),
         rank_pairs=np.ones((2, 2), np.int64),
         node_pairs=np.full((1, 1), 4),
+        peak=Peak(
+            sent=int(counts.sum()), arriving=5, rows=int(rank_sums(counts, PLAN).max()), slot_rows=int(counts.max())
+        ),
     )
 
 
@@ -159,6 +163,8 @@ def test_tallies_of_parts_join(windows: list[int], cuts: int) -> None:
     for name in ("window_imbalance", "window_bound", "layer_seconds", "layer_bracket", "active_slots", "expert_tokens"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name), err_msg=name)
     assert (found.tokens, found.steps, found.windows) == (whole.tokens, whole.steps, whole.windows)
+    assert found.peak == whole.peak
+    assert whole.peak.slot_rows == max(one.peak.slot_rows for one in blocks) > 0
 
 
 def test_of_many_steps_a_fair_sample_of_the_seconds_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
