@@ -129,6 +129,6 @@ def same(first: Outcome, second: Outcome) -> bool:
     arrays = (
         "window_imbalance", "window_bound", "layer_seconds", "active_slots", "expert_tokens", "rank_pairs", "node_pairs"
     )  # fmt: skip
-    return (first.tokens, first.steps) == (second.tokens, second.steps) and all(
+    return (first.tokens, first.steps, first.peak) == (second.tokens, second.steps, second.peak) and all(
         np.array_equal(getattr(first, name), getattr(second, name), equal_nan=True) for name in arrays
     )

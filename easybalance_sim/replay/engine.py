@@ -153,10 +153,18 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
         peak=Peak(
             sent=int(steps.row.max()) + 1,
             arriving=int(distinct.max()),
-            rows=int(rank_sums(slot_tokens, plan).max()),
+            rows=_most_rows(slot_tokens, plan),
             slot_rows=int(slot_tokens.max()),
         ),
     )
+
+
+def _most_rows(slot_tokens: Int32Array, plan: Plan) -> int:
+    """Assignments of the fullest rank of a step and layer; those of a whole step are an int32, see below."""
+    if np.ptp(plan.slots_per_rank):
+        return int(rank_sums(slot_tokens, plan).max())
+    # Ten times as fast as the sums over runs of any length.
+    return int(np.einsum("wlrs->wlr", slot_tokens.reshape(*slot_tokens.shape[:2], plan.ranks, -1)).max())
 
 
 def _require_conserved(slot_tokens: Int32Array, assignments: IntArray) -> None:

@@ -14,6 +14,7 @@ from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
+from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay import engine
 from easybalance_sim.replay.engine import links, outcomes, replay, subject, tally
 from easybalance_sim.trace.schema import TokenBatch
@@ -187,3 +188,16 @@ def test_seconds_are_those_of_the_cost_model() -> None:
 def test_no_tokens_give_an_empty_outcome() -> None:
     outcome = replayed([], PLAN)
     assert (outcome.tokens, outcome.steps, outcome.windows) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("slots_per_rank", [[2, 2], [1, 3]])
+def test_the_peak_is_of_the_fullest_step(slots_per_rank: list[int]) -> None:
+    """Four experts in four slots. Step 0: three tokens of rank 0, all to experts 2 and 3; step 1: one token of each."""
+    plan = Plan(
+        expert_of_slot=np.array([[0, 1, 2, 3]]), slots_per_rank=np.array(slots_per_rank), experts=4, policy="hand"
+    )
+    batch = batch_of([0, 0, 0, 1, 1], [0, 0, 0, 0, 1], [[2, 3], [2, 3], [3, 2], [0, 2], [0, 3]])
+    peak = replayed(batch, plan).peak
+    assert (peak.sent, peak.arriving, peak.rows, peak.slot_rows) == (3, 3, 6, 3)
+    last = replayed(batch.select(slice(3, 5)), plan).peak
+    assert (last.sent, last.arriving, last.rows, last.slot_rows) == (1, 2, 2, 2)

@@ -175,3 +175,12 @@ def test_windows_and_layers_without_traffic_stay_empty() -> None:
 def test_no_tokens_at_all() -> None:
     with pytest.raises(UsageError, match="the windows hold no tokens"):
         expected(np.zeros((3, LAYERS, EXPERTS), np.int64))
+
+
+def test_the_peak_is_that_of_the_drawn_steps() -> None:
+    """64 tokens × 4 experts, spread over 8 ranks that send 8 each; no draw is fuller than all of it."""
+    peak = expected().peak
+    assert peak.sent == 8
+    assert 64 * TOP_K / RANKS < peak.rows <= 64 * TOP_K
+    assert peak.slot_rows <= 64 and peak.arriving <= min(64, peak.rows)
+    assert expected(step_tokens=60).peak.sent == 8
