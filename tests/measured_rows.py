@@ -32,3 +32,18 @@ def write_table(path: Path, base: dict[str, Any], *changes: dict[str, Any]) -> P
     """A Parquet table with one row per change of `base`."""
     pq.write_table(pa.Table.from_pylist([base | change for change in changes]), path)
     return path
+
+
+def write_grouped_gemm(path: Path) -> Path:
+    """A CSV as InferSim writes it: 1 to 1024 tokens on each of 8, 16 or 32 experts."""
+    head = (
+        "num_experts,num_gpus,num_local_experts,topk,hidden_size,intermediate_size,tokens_per_expert,up_proj_us,"
+        "down_proj_us\n"
+    )
+    rows = [
+        f"256,{256 // local},{local},8,7168,2048,{tokens},{local * us:.1f},{local * us / 2:.1f}\n"
+        for local in (8, 16, 32)
+        for tokens, us in ((2**size, 8 + 2**size / 20) for size in range(11))
+    ]
+    path.write_text(head + "".join(rows), encoding="utf-8")
+    return path

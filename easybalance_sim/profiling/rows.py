@@ -73,7 +73,7 @@ class Dropped:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.rows} rows dropped: {self.reason}"
+        return f"{self.rows:,} row{'s' * (self.rows != 1)} dropped: {self.reason}"
 
 
 Row = TypeVar("Row", ExpertRow, LinkRow)

@@ -13,6 +13,7 @@ from easybalance_sim.cluster.hardware import profile_names
 from easybalance_sim.load.split import MODES
 from easybalance_sim.replay.dispatch import RULES
 from tests.ebsim_process import DATA, ROOT, ebsim, ebsim_here, python
+from tests.measured_rows import write_grouped_gemm
 
 HEAVY = ("numpy", "pandas", "pyarrow", "numba", "matplotlib", "cupy")
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -21,6 +22,11 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("sweep",),
     ("gate",),
+    ("profile",),
+    ("profile", "list"),
+    ("profile", "show"),
+    ("profile", "fit"),
+    ("profile", "import"),
     ("trace",),
     ("trace", "check"),
     ("trace", "summary"),
@@ -64,12 +70,13 @@ def test_every_command_is_tested_here() -> None:
         return set(re.findall(r"^  (\S+)  ", commands, re.MULTILINE))
 
     assert listed() == {command[0] for command in COMMANDS if len(command) == 1}
-    assert listed("trace") == {command[1] for command in COMMANDS if len(command) == 2}
+    for group in ("profile", "trace"):
+        assert listed(group) == {command[1] for command in COMMANDS if command[:1] == (group,) and len(command) == 2}
 
 
 def test_no_command_is_usage_and_the_version_is_said() -> None:
     assert re.fullmatch(r"ebsim \d+\.\d+\.\d+\n", ebsim_here("--version").stdout)
-    for command in ((), ("trace",)):
+    for command in ((), ("profile",), ("trace",)):
         done = ebsim_here(*command)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("Usage: ") and "\nCommands:\n" in done.stderr
@@ -85,6 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = ebsim("plan", "traces/tinymoe.parquet", "--format", "json", "--force", "-o", "plan.json", cwd=folder)
     assert json.loads(done.stdout)["plan_file"] == "plan.json"
     (folder / "report.json").write_text(done.stdout)
+    write_grouped_gemm(folder / "grouped_gemm.csv")
     (folder / "strict.toml").write_text("p99_imbalance_drop_min = 0.2\n")
     return folder
 

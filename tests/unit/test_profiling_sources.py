@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from easybalance_sim.cluster.hardware import load_profile, profile_names
+from easybalance_sim.errors import ProfileError, UsageError
+from easybalance_sim.profiling.profile_text import profile_text
+from easybalance_sim.profiling.sources import EAGER_C0_US, import_table, kinds
+from tests.measured_rows import write_grouped_gemm, write_table
+
+H100 = load_profile("h100")
+LOW_LATENCY: dict[str, Any] = {"device": "NVIDIA H100", "hidden_size": 7168, "num_topk": 8, "num_experts": 256}
+WIDEEP: dict[str, Any] = {
+    "kernel_source": "k", "hidden_size": 7168, "inter_size": 2048, "topk": 8, "num_experts": 256,
+    "distribution": "uniform",
+}  # fmt: skip
+
+
+def _low_latency(path: Path, nodes: tuple[int, ...]) -> Path:
+    rows = [
+        {"node_num": n, "num_token": t, "dispatch_avg_t_us": 19 + 0.6 * t * n, "combine_avg_t_us": 20 + 1.3 * t * n}
+        for n in nodes
+        for t in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    ]
+    return write_table(path / "ll.parquet", LOW_LATENCY, *rows)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_profile_survives_its_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(profile_text(load_profile(name)), encoding="utf-8")
+    assert load_profile(str(tmp_path / "p.toml")) == load_profile(name)
+
+
+def test_the_fitted_kernel_comes_first_and_replaces_its_own_kind(tmp_path: Path) -> None:
+    found = import_table("infersim-decode", write_grouped_gemm(tmp_path / "g.csv"), H100)
+    row, *others = found.profile.experts
+    assert (row.kernel, row.dtype, row.hidden) == ("deepgemm_masked", "fp8_block", (7168, 7168))
+    assert len(others) == len(H100.experts) - 1
+    assert row.band_p90 == pytest.approx(found.fits[0].held_out[2] / 100, abs=1e-3)
+    assert found.fits[0].errors[0] <= 1.01 * found.fits[0].held_out[0]
+    assert found.profile.name == "h100 with g.csv"
+
+
+def test_host_launches_of_an_eager_table_are_kept_apart(tmp_path: Path) -> None:
+    rows = [
+        {"moe_ep_size": ep, "num_tokens": tokens, "latency": 0.25 + 0.4 / ep + 3.2e-4 * tokens / ep}
+        for ep in (4, 8, 16)
+        for tokens in (4096, 8192, 16384, 32768)
+    ]
+    path = write_table(tmp_path / "context.parquet", WIDEEP, *rows)
+    row = import_table("sglang-context", path, H100).profile.experts[0]
+    assert row.c0_us == EAGER_C0_US
+    assert row.host_launch_us > 50
+
+
+def test_links_of_several_nodes_are_fitted_and_loadable(tmp_path: Path) -> None:
+    found = import_table("deepep-low-latency", _low_latency(tmp_path, (1, 2, 4)), H100)
+    assert [fit.name for fit in found.fits] == ["low_latency dispatch", "low_latency combine"]
+    link = found.profile.links[0]
+    assert link.nodes == (1, 4)
+    assert link.rdma_bytes_per_s <= H100.inter_node_bytes_per_s
+    (tmp_path / "p.toml").write_text(profile_text(found.profile), encoding="utf-8")
+    assert load_profile(str(tmp_path / "p.toml")) == found.profile
+
+
+def test_one_node_says_nothing_about_the_links_between_nodes(tmp_path: Path) -> None:
+    link = import_table("deepep-low-latency", _low_latency(tmp_path, (1,)), H100).profile.links[0]
+    known = next(row for row in H100.links if (row.mode, row.phase) == (link.mode, link.phase))
+    assert (link.rdma_bytes_per_s, link.per_doubling_us) == (known.rdma_bytes_per_s, known.per_doubling_us)
+
+
+def test_a_table_without_a_usable_row_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "c.parquet", WIDEEP, {"moe_ep_size": 4, "num_tokens": 64, "latency": 0.4})
+    with pytest.raises(ProfileError, match="no row can be fitted: 1 row dropped: uniform counts under 128"):
+        import_table("sglang-context", path, H100)
+
+
+def test_unknown_kinds_list_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=kinds()[0]):
+        import_table("nccl", tmp_path, H100)
