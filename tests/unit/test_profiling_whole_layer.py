@@ -62,7 +62,7 @@ def test_skew_slows_experts_and_links() -> None:
 
 
 def test_attention_cores_by_hand() -> None:
-    """One query on 1000 keys: 2 · 128 heads · 1088 · 1000 operations; causal prefill does 1/1.8 of them at width 320."""
+    """A query on 1000 keys: 2 · 128 heads · 1088 · 1000 operations; causal prefill does 1/1.8 of them at width 320."""
     assert core_us(1, 1000, "decode", 1e12) == pytest.approx(2 * 128 * 1088 * 1000 / (0.49 * 1e12) * 1e6)
     assert core_us(1, 1000, "prefill", 1e12) == pytest.approx(2 * 128 * 320 * 1000 / 1.8 / (0.735 * 1e12) * 1e6)
 
