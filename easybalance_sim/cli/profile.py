@@ -12,6 +12,8 @@ from easybalance_sim.cli.console import aligned, emit, say_notes
 if TYPE_CHECKING:
     from easybalance_sim.profiling.sources import Fit, Imported
 
+AT_BOUND = 0.9995
+
 app = typer.Typer(
     name="profile",
     no_args_is_help=True,
@@ -23,12 +25,13 @@ app = typer.Typer(
 Kind = Annotated[
     str,
     typer.Argument(
-        help="trtllm-wideep, sglang-generation, sglang-context, infersim-decode, infersim-prefill, deepep-low-latency, "
-        "deepep-normal or tokens-us."
+        help="trtllm-wideep, sglang-generation, sglang-context, infersim-decode, infersim-prefill, moe-perf, "
+        "deepep-low-latency, deepep-normal or tokens-us."
     ),
 ]
 Source = Annotated[Path, typer.Argument(metavar="SRC", help="The measured table.")]
 Base = Annotated[str, typer.Option("--profile", help="Profile of the GPU that was measured: a name or a .toml file.")]
+Kernel = Annotated[str, typer.Option(help="Which kernel_source of a moe-perf table.")]
 Dtype = Annotated[str, typer.Option(help="Dtype of the expert weights that were timed.")]
 
 
@@ -58,7 +61,7 @@ def show(name: Annotated[str, typer.Argument(help="A profile's name or a .toml f
 
 
 @app.command()
-def fit(kind: Kind, source: Source, profile: Base = "h200", dtype: Dtype = "fp8_block") -> None:
+def fit(kind: Kind, source: Source, profile: Base = "h200", dtype: Dtype = "fp8_block", kernel: Kernel = "") -> None:
     """Fit a measured table within physical bounds; print the numbers and the error on rows that the fit did not see.
 
     Rows that are known to mislead are left out, with a note.
@@ -66,7 +69,7 @@ def fit(kind: Kind, source: Source, profile: Base = "h200", dtype: Dtype = "fp8_
     \b
     Example: ebsim profile fit infersim-decode grouped_gemm.csv --profile h800
     """
-    _report(_imported(kind, source, profile, dtype))
+    _report(_imported(kind, source, profile, dtype, kernel))
 
 
 @app.command(name="import")
@@ -76,6 +79,7 @@ def import_(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.toml", help="The profile to write.")],
     profile: Base = "h200",
     dtype: Dtype = "fp8_block",
+    kernel: Kernel = "",
 ) -> None:
     """Write the profile of a GPU with the fit of a measured table in it, for `--profile FILE.toml`.
 
@@ -88,16 +92,16 @@ def import_(
 
     if output.suffix != ".toml":
         raise UsageError("a profile is a .toml file", where=str(output), fix="name it FILE.toml")
-    found = _imported(kind, source, profile, dtype)
+    found = _imported(kind, source, profile, dtype, kernel)
     write_text(output, profile_text(found.profile))
     _report(found)
 
 
-def _imported(kind: str, source: Path, profile: str, dtype: str) -> Imported:
+def _imported(kind: str, source: Path, profile: str, dtype: str, kernel: str) -> Imported:
     from easybalance_sim.cluster.hardware import load_profile
     from easybalance_sim.profiling.sources import import_table
 
-    return import_table(kind, source, load_profile(profile), dtype)
+    return import_table(kind, source, load_profile(profile), dtype, kernel)
 
 
 def _report(found: Imported) -> None:
@@ -109,7 +113,9 @@ def _lines(fit: Fit) -> str:
     numbers = " · ".join(f"{name} {value:,.4g}" for name, value in fit.numbers.items())
     rows = [("error", "mean", "median", "p90"), _errors("rows fitted", fit.errors)]
     rows.append(_errors(f"held-out {fit.group}", fit.held_out))
-    return f"{fit.name}, {fit.rows:,} rows\n{numbers}\n{aligned(rows)}"
+    bound = [name for name in ("eff_bw", "eff_flop") if fit.numbers.get(name, 0.0) > AT_BOUND]
+    said = f"\n{' and '.join(bound)} at the bound of 1: not identified" if bound else ""
+    return f"{fit.name}, {fit.rows:,} rows\n{numbers}{said}\n{aligned(rows)}"
 
 
 def _errors(label: str, values: tuple[float, float, float]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from easybalance_sim.errors import ProfileError, UsageError
 from easybalance_sim.profiling.fit import ExpertNumbers, Peaks, cross_predicted, fit_expert, predicted_us
 from easybalance_sim.profiling.link_fit import LinkNumbers, cross_link_us, fit_link, link_us
 from easybalance_sim.profiling.rows import Dropped, ExpertRow, LinkRow, Table
-from easybalance_sim.profiling.tables import deepep, infersim, sglang_wideep, trtllm_wideep
+from easybalance_sim.profiling.tables import deepep, infersim, moe_perf, sglang_wideep, trtllm_wideep
 from easybalance_sim.profiling.work import Workload
 
 EAGER_C0_US = 16.0
@@ -60,12 +61,15 @@ LINKS: dict[str, Callable[[Path], Table[LinkRow]]] = {
     "deepep-low-latency": deepep.read_low_latency,
     "deepep-normal": deepep.read_normal,
 }
+FUSED = "moe-perf"
+FUSED_BLOCK = 64
 TOKENS = "tokens-us"
+_AICONFIGURATOR_DTYPES = {"bf16": "bfloat16"}
 
 
 def kinds() -> tuple[str, ...]:
     """The kinds of tables that can be imported."""
-    return (*EXPERTS, *LINKS, TOKENS)
+    return (*EXPERTS, FUSED, *LINKS, TOKENS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,11 +95,11 @@ class Imported:
     dropped: tuple[Dropped, ...]
 
 
-def import_table(kind: str, path: Path, base: HardwareProfile, dtype: str = "fp8_block") -> Imported:
+def import_table(kind: str, path: Path, base: HardwareProfile, dtype: str = "fp8_block", kernel: str = "") -> Imported:
     """Read `path` and put what it measured into a copy of `base`.
 
-    dtype: of the expert weights. Raises `UsageError` for an unknown kind or dtype, `ProfileError` for a file that is
-    not of the kind or has too few rows.
+    dtype: of the expert weights · kernel: `kernel_source` of a table that holds several. Raises `UsageError` for an
+    unknown kind or dtype, `ProfileError` for a file that is not of the kind or has too few rows.
     """
     if kind not in kinds():
         raise UsageError(f"unknown kind of table; there are {', '.join(kinds())}", where=kind)
@@ -105,7 +109,16 @@ def import_table(kind: str, path: Path, base: HardwareProfile, dtype: str = "fp8
     if kind == TOKENS:
         profile = msgspec.structs.replace(base, expert_table=load_table(path))
         return Imported(profile=profile, fits=(), dropped=())
-    return _links(kind, path, base) if kind in LINKS else _experts(EXPERTS[kind], path, base, dtype)
+    if kind in LINKS:
+        return _links(kind, path, base)
+    return _experts(_fused(kernel, dtype) if kind == FUSED else EXPERTS[kind], path, base, dtype)
+
+
+def _fused(kernel: str, dtype: str) -> ExpertSource:
+    if not kernel:
+        raise UsageError("holds several kernels", where=FUSED, fix="choose its kernel_source with --kernel")
+    read = partial(moe_perf.read, kernel=kernel, dtype=_AICONFIGURATOR_DTYPES.get(dtype, dtype))
+    return ExpertSource(read=read, kernel=kernel, block=FUSED_BLOCK, phases=("prefill", "decode"))
 
 
 def _experts(source: ExpertSource, path: Path, base: HardwareProfile, dtype: str) -> Imported:

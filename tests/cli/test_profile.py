@@ -25,6 +25,7 @@ def test_a_table_becomes_a_profile_that_loads(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("fp8_block deepgemm_masked, 33 rows\nc0_us ")
     assert "held-out EP sizes" in done.stdout
+    assert "at the bound of 1: not identified" in done.stdout
     row = load_profile(str(written)).experts[0]
     assert (row.kernel, row.phases, row.hidden, row.calibrated) == ("deepgemm_masked", ("decode",), (7168, 7168), True)
     assert row.band_p90 > 0

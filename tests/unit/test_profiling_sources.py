@@ -81,3 +81,19 @@ def test_a_table_without_a_usable_row_is_refused_with_the_reason(tmp_path: Path)
 def test_unknown_kinds_list_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=kinds()[0]):
         import_table("nccl", tmp_path, H100)
+
+
+def test_a_fused_table_needs_the_kernel_and_gives_its_row(tmp_path: Path) -> None:
+    base = WIDEEP | {"distribution": "balanced", "moe_dtype": "bfloat16", "moe_tp_size": 1, "moe_ep_size": 1}
+    rows = [
+        {"num_tokens": tokens, "hidden_size": hidden, "latency": 0.05 + hidden * (1e-6 + 1e-8 * tokens)}
+        for hidden in (2048, 4096, 7168)
+        for tokens in (1, 16, 256, 4096)
+    ]
+    path = write_table(tmp_path / "moe.parquet", base, *rows)
+    row = import_table("moe-perf", path, H100, "bf16", "k").profile.experts[0]
+    assert (row.kernel, row.dtype, row.hidden) == ("k", "bf16", (2048, 7168))
+    with pytest.raises(UsageError, match="choose its kernel_source with --kernel"):
+        import_table("moe-perf", path, H100, "bf16")
+    with pytest.raises(ProfileError, match="12 rows dropped: another kernel or dtype"):
+        import_table("moe-perf", path, H100, "fp8_block", "k")
