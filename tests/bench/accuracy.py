@@ -23,6 +23,10 @@ Errors of the cost model on measured tables: aiconfigurator (095f58a51), InferSi
 Unless a row says otherwise the numbers were refitted without the group that they are judged on. Made by
 `python -m tests.bench.accuracy`.
 
+Skewed rows were measured on unseeded draws (DeepGEMM: the mean of five), which are rebuilt here from the published
+recipe: part of every error there is the luck of those draws. A fit on all rows puts the same pairs of distributions in
+the wrong order as the held-out fit does.
+
 The tables of communication have every rank equally loaded: that the busiest direction sets the time of skewed traffic
 is physics, not validated by data.
 """
