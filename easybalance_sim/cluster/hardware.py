@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import tomllib
 from importlib import resources
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -150,10 +152,19 @@ def _parse(text: str, where: str) -> HardwareProfile:
         raise ProfileError(
             f"not a hardware profile: {error}", where=where, fix="see cluster/profiles/ for one"
         ) from error
-    problem = _profile_problem(profile)
+    problem = _not_finite(msgspec.to_builtins(profile)) or _profile_problem(profile)
     if problem:
         raise ProfileError(problem, where=where, fix="correct the value")
     return profile
+
+
+def _not_finite(value: Any, name: str = "") -> str:
+    """The first number that is none: TOML knows nan and inf, and no comparison refuses nan."""
+    if isinstance(value, float) and not isfinite(value):
+        return f"{name} is {value}"
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    found = (_not_finite(part, f"{name}.{key}".strip(".")) for key, part in pairs)
+    return next((problem for problem in found if problem), "")
 
 
 def _profile_problem(profile: HardwareProfile) -> str:

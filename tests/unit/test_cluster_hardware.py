@@ -60,6 +60,8 @@ def test_own_file_loads(tmp_path: Path) -> None:
     ("old", "new", "words"),
     [
         ("eff_bw = 0.865", "eff_bw = 1.2", "eff_bw and eff_flop must be > 0 and ≤ 1"),
+        ("eff_bw = 0.865", "eff_bw = nan", "experts.0.eff_bw is nan"),
+        ("eff_bw = 0.865", "eff_bw = inf", "experts.0.eff_bw is inf"),
         ("q = 1.52", "q = 0.5", "q must be ≥ 1"),
         ("block = 64", "block = 48", "power of two"),
         ("hbm_bytes = ", "hbm_bites = ", "hbm_bites"),
