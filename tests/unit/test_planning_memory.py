@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,8 +12,10 @@ from easybalance_sim.planning.memory import tell_of_bursts
 from easybalance_sim.planning.session import Session
 from easybalance_sim.replay.outcome import Outcome
 from tests.listeners import Heard
+from tests.plan_runs import run
 
 GB = 10**9
+TINYMOE = Path(__file__).parents[2] / "traces" / "tinymoe.parquet"
 
 
 def notes(mode: str = "low_latency", sent: int = 100, frac: float | None = 0.5, buffer: int = GB) -> list[str]:
@@ -43,3 +46,23 @@ def test_a_burst_that_memory_does_not_hold_is_told(frac: float, told: bool) -> N
     """2 GB of buffer, 1 GB of activations, 90 GB usable; of a plan that does not fit at all the gate speaks."""
     found = notes(frac=frac, buffer=2 * GB)
     assert [text.startswith("the fullest step needs 3.0 GB") for text in found] == [True] * told
+
+
+def test_a_plan_that_does_not_fit_is_rejected(tmp_path: Path) -> None:
+    """Nine slots of 393,216 bytes are more than nine tenths of 0.003 GiB; on a whole GPU they are nothing."""
+    small = tmp_path / "small.toml"
+    small.write_text(
+        'ranks = 8\nranks_per_node = 8\nslots_per_rank = 9\nprofile = "h200"\nhbm_gib = 0.003\n', encoding="utf-8"
+    )
+    reports = [
+        run(TINYMOE, said={"ranks": None, "slots_per_rank": None, **said}, policies=("eplb",), force=True)
+        for said in ({"cluster": small}, {"ranks": 8, "slots_per_rank": 9})
+    ]
+    findings = [{one.criterion: one for one in verdict.findings}["expert_memory_frac_max"] for _, verdict in reports]
+    assert [one.ok for one in findings] == [False, True]
+    memory = reports[1][0]["memory"]
+    arriving, left = divmod(memory["staging_bytes"], 393_216 // 8)
+    assert (memory["bytes_per_redundant_slot"], left) == (393_216, 0) and 1 <= arriving <= 9
+    taken = 9 * 393_216 + memory["staging_bytes"]
+    assert memory["expert_memory_frac"] == pytest.approx(taken / (141 * 2**30), rel=1e-3)
+    assert reports[1][0]["plan"]["redundant_slots"] == 8
