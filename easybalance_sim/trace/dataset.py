@@ -13,7 +13,7 @@ from easybalance_sim.arrays import BoolArray, IntArray
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import columns, layouts
 from easybalance_sim.trace.counts import read_count_trace
-from easybalance_sim.trace.files import LayoutHints, expand, open_parquet, read_meta, require_same_model
+from easybalance_sim.trace.files import LayoutHints, expand, identity, open_parquet, read_meta, require_same_model
 from easybalance_sim.trace.opening import LIGHT, open_source
 from easybalance_sim.trace.parts import Part, Source
 from easybalance_sim.trace.scan import TraceScan
@@ -174,6 +174,7 @@ def _files(paths: Sequence[Path], metas: Sequence[TraceMeta]) -> tuple[TraceFile
             name=str(path),
             meta=meta,
             layout=layouts.detect(schema, meta, str(path)),
+            identity=identity(path),
             left_out=left_out,
         )
         for path, meta, schema in zip(paths, metas, schemas, strict=True)

@@ -14,7 +14,7 @@ from easybalance_sim.arrays import IntArray
 from easybalance_sim.errors import TraceError
 from easybalance_sim.kernels.threads import cores
 from easybalance_sim.trace import columns, layouts
-from easybalance_sim.trace.files import open_parquet, reading
+from easybalance_sim.trace.files import identity, open_parquet, reading
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta
 from easybalance_sim.trace.validation import check_batch, check_steps
 
@@ -42,18 +42,31 @@ class Span:
 @dataclass(frozen=True, kw_only=True)
 class TraceFile:
     """One Parquet file of token rows. path: absolute, so that workers elsewhere find it · name: as the user gave it ·
-    left_out: columns that are not read because other files lack them."""
+    identity: of its contents (see `files.identity`) · left_out: columns that are not read because other files lack
+    them."""
 
     path: Path
     name: str
     meta: TraceMeta
     layout: str
+    identity: str
     left_out: frozenset[str] = frozenset()
 
     @property
     def rows_per_token(self) -> int:
         """File rows that make one token."""
         return layouts.rows_per_token(self.layout, self.meta)
+
+    def open(self) -> Any:
+        """The `pyarrow.parquet.ParquetFile`. Raises `TraceError` when another file lies under the path: on a worker,
+        or since it was written anew."""
+        if identity(self.path, self.name) != self.identity:
+            raise TraceError(
+                "is another file than the one the run began with",
+                where=self.name,
+                fix="put the same trace under this path on every worker and leave it alone during the run",
+            )
+        return open_parquet(self.path, self.name)
 
     def batches(
         self, span: Span, names: Sequence[str], workloads: dict[str, int], *, check: bool, at_once: int | None = None
@@ -63,7 +76,7 @@ class TraceFile:
         Raises `TraceError` with the row of the file for steps that go back inside the span, for values that no column
         can hold and, with `check`, for impossible ids.
         """
-        file = open_parquet(self.path, self.name)
+        file = self.open()
         present = [name for name in (*names, "layer") if name in file.schema_arrow.names and name not in self.left_out]
         row, last_step, per_token = span.first_row, -1, self.rows_per_token
         groups = range(span.first_group, span.end_group)
@@ -83,7 +96,7 @@ def spans_of(files: Sequence[TraceFile]) -> tuple[Span, ...]:
     found: list[Span] = []
     token = 0
     for index, file in enumerate(files):
-        footer = open_parquet(file.path, file.name).metadata
+        footer = file.open().metadata
         if footer.num_rows == 0:
             raise TraceError("file has no rows", where=file.name, fix="record it again")
         ends = np.cumsum([footer.row_group(group).num_rows for group in range(footer.num_row_groups)])
