@@ -5,10 +5,9 @@ A worker that dies loses nothing: Dask gives its parts to others, and results ar
 
 from __future__ import annotations
 
-import atexit
-import logging
-import socket
-import warnings
+import contextlib
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
@@ -16,13 +15,12 @@ from typing import Any
 
 from easybalance_sim import kernels
 from easybalance_sim.errors import EbsimError, UsageError
-from easybalance_sim.kernels.threads import cores, share
+from easybalance_sim.kernels.threads import share
 from easybalance_sim.workers import Part, Result
+from easybalance_sim.workers.dask_client import CONNECT_S, FLAG, ask, client_of
 from easybalance_sim.workers.packing import pack, unpack
 
-FLAG = "--dask"
 PARTS_PER_THREAD = 4
-CONNECT_S = 10
 POLL_S = 5.0
 """How often a waiting run looks whether there are workers at all."""
 PATIENCE_S = 60.0
@@ -36,40 +34,14 @@ def connect(address: str) -> DaskWorkers:
     Raises `UsageError` when Dask is not installed, nobody answers, or the workers cannot do the work.
     """
     try:
-        import distributed
+        client = client_of(address)
     except ModuleNotFoundError as error:
         raise UsageError(
             "Dask is not installed", where=FLAG, fix="pip install 'easybalance-sim[dask]', here and on the workers"
         ) from error
-    _require_answer(address)
-    # What goes wrong is told in one line of our own.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", message="Sending large graph")
-    try:
-        client: Any = distributed.Client(  # type: ignore[no-untyped-call]
-            address, timeout=CONNECT_S, set_as_default=False
-        )
-    except (OSError, ValueError, TimeoutError) as error:
-        raise _no_scheduler(address) from error
-    atexit.register(client.close)
     workers = DaskWorkers(client, address)
     workers.require_able()
     return workers
-
-
-def _require_answer(address: str) -> None:
-    """Whether anybody listens: a client of its own would try for long and not end in one line."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-    except (OSError, ValueError) as error:
-        raise _no_scheduler(address) from error
-
-
-def _no_scheduler(address: str) -> UsageError:
-    return UsageError(
-        f"no Dask scheduler answers at {address}", where=FLAG, fix="start `dask scheduler` or correct the address"
-    )
 
 
 class DaskWorkers:
@@ -82,24 +54,20 @@ class DaskWorkers:
 
     def require_able(self) -> None:
         """Raise `UsageError` when there is no worker, or one without this version of easybalance-sim."""
+        deadline = time.monotonic() + CONNECT_S
+        while not self._threads():
+            if time.monotonic() > deadline:
+                raise self._no_worker()
+            time.sleep(0.1)
         try:
-            self._client.wait_for_workers(1, timeout=CONNECT_S)
-        except TimeoutError as error:
-            raise self._no_worker() from error
-        try:
-            versions = self._client.run(_version)
+            versions = ask(lambda: self._client.run(_version))
+        except OSError as error:
+            raise self._gone() from error
         # Whatever a worker's Python says when it cannot import the package.
         except Exception as error:
-            raise UsageError(
-                f"a worker cannot load easybalance-sim: {error}", where=FLAG, fix="install it on every worker"
-            ) from error
+            raise _unable(error) from error
         for worker, version in sorted(versions.items()):
-            if version != _version():
-                raise UsageError(
-                    f"worker {worker} has easybalance-sim {version}, here is {_version()}",
-                    where=FLAG,
-                    fix="install one version everywhere",
-                )
+            _require_same(_version(), worker, version)
 
     def parts(self, state_bytes: int) -> int:
         """Some per thread; one per worker where a part holds much."""
@@ -110,50 +78,62 @@ class DaskWorkers:
         """See `Workers`; raises the error of the first part that failed, with the name of its worker."""
         if not parts:
             return
-        # The result of a task and not sent data: should the worker that holds it die, Dask makes it again.
-        packed = self._client.submit(bytes, pack((work, list(parts))), pure=False)
-        do = partial(_do, device=kernels.device_in_use())
+        do = partial(_do, device=kernels.device_in_use(), version=_version())
         waiting: deque[Any] = deque()
         most = 2 * self.parts(0)
+        # The result of a task and not sent data: should the worker that holds it die, Dask makes it again.
+        packed = self._submit(bytes, pack((work, list(parts))))
         try:
             for index in range(len(parts)):
-                waiting.append(self._client.submit(do, packed, index, pure=False))
+                waiting.append(self._submit(do, packed, index))
                 if len(waiting) > most:
                     yield self._result(waiting.popleft())
             while waiting:
                 yield self._result(waiting.popleft())
         finally:
-            self._client.cancel([*waiting, packed])
+            # Dask drops what nobody holds; to cancel would be to wait for a scheduler that may be gone.
+            for future in (*waiting, packed):
+                with contextlib.suppress(Exception):
+                    future.release()
+
+    def _submit(self, function: Callable[..., bytes], *arguments: Any) -> Any:
+        try:
+            return self._client.submit(function, *arguments, pure=False)
+        # A client whose scheduler is gone fails in many ways.
+        except Exception as error:
+            raise self._gone() from error
 
     def _result(self, future: Any) -> Any:
-        from distributed.client import FutureCancelledError
-        from distributed.scheduler import KilledWorker
-
         waited_s = 0.0
         while True:
             try:
-                return unpack(future.result(timeout=POLL_S))
-            except EbsimError:
-                raise
-            except KilledWorker as error:
-                raise UsageError(
-                    "a part of the trace killed every worker that tried it",
-                    where=FLAG,
-                    fix="give the workers more memory, or look into their logs",
-                ) from error
-            except FutureCancelledError as error:
-                raise UsageError(
-                    f"the scheduler at {self._address} is gone", where=FLAG, fix="start it again and repeat the run"
-                ) from error
-            except TimeoutError as error:
+                packed = future.result(timeout=POLL_S)
+                break
+            # What work raises on a worker may be anything, too.
+            except Exception as error:
+                if future.status == "error":
+                    _tell(error)
+                    raise
+                if future.status != "pending" or not isinstance(error, TimeoutError):
+                    raise self._gone() from error
                 waited_s = 0.0 if self._threads() else waited_s + POLL_S
                 if waited_s >= PATIENCE_S:
                     raise self._no_worker() from error
+        return unpack(packed)
 
     def _threads(self) -> dict[str, int]:
         """Threads by worker."""
-        known: dict[str, int] = self._client.nthreads()
+        try:
+            known: dict[str, int] = ask(lambda: self._client.nthreads())
+        # As in `_submit`.
+        except Exception as error:
+            raise self._gone() from error
         return known
+
+    def _gone(self) -> UsageError:
+        return UsageError(
+            f"the scheduler at {self._address} is gone", where=FLAG, fix="start it again and repeat the run"
+        )
 
     def _no_worker(self) -> UsageError:
         return UsageError(
@@ -161,12 +141,14 @@ class DaskWorkers:
         )
 
 
-def _do(packed: bytes, index: int, *, device: str) -> bytes:
-    """On a worker: one part of the work."""
+def _do(packed: bytes, index: int, *, device: str, version: str) -> bytes:
+    """On a worker: one part of the work. version: of easybalance-sim where the work comes from."""
     from distributed import get_worker
 
     worker = get_worker()
-    share(max(1, cores() // worker.state.nthreads))
+    # A worker that came later was not asked at the beginning.
+    _require_same(version, worker.address, _version())
+    share(max(1, len(os.sched_getaffinity(0)) // worker.state.nthreads))
     kernels.use(device)
     work, parts = _unpacked(packed)
     try:
@@ -174,6 +156,33 @@ def _do(packed: bytes, index: int, *, device: str) -> bytes:
     except EbsimError as error:
         place = f"{error.where} (read by worker {worker.address})" if error.where else f"worker {worker.address}"
         raise type(error)(error.what, where=place, fix=error.fix) from None
+
+
+def _tell(error: Exception) -> None:
+    """Raise a `UsageError` for the error of a part where it is the cluster's fault."""
+    from distributed.scheduler import KilledWorker
+
+    if isinstance(error, KilledWorker):
+        raise UsageError(
+            "a part of the trace killed every worker that tried it",
+            where=FLAG,
+            fix="give the workers more memory, or look into their logs",
+        ) from error
+    if isinstance(error, ImportError):
+        raise _unable(error) from error
+
+
+def _unable(error: Exception) -> UsageError:
+    return UsageError(f"a worker cannot load easybalance-sim: {error}", where=FLAG, fix="install it on every worker")
+
+
+def _require_same(version: str, worker: str, found: str) -> None:
+    if found != version:
+        raise UsageError(
+            f"worker {worker} has easybalance-sim {found}, here is {version}",
+            where=FLAG,
+            fix="install one version everywhere",
+        )
 
 
 @lru_cache(maxsize=2)
