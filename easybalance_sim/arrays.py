@@ -54,6 +54,16 @@ def numbers_at(seed: int, purpose: str, first: int, count: int) -> FloatArray:
     return np.random.Generator(source).random(skipped + count)[skipped:]
 
 
+def mixed(numbers: IntArray) -> AnyArray:
+    """uint64[…] well-mixed bits of each number ≥ 0 (the finaliser of MurmurHash3, Appleby 2011): for choices without a
+    rhythm that everybody makes alike."""
+    x: AnyArray = np.asarray(numbers).astype(np.uint64)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
+    bits: AnyArray = x ^ (x >> np.uint64(33))
+    return bits
+
+
 def stream(seed: int, purpose: str) -> np.random.Generator:
     """The random numbers of one purpose: with one seed, two purposes never draw the same permutation."""
     return np.random.default_rng([seed, *purpose.encode()])

@@ -36,6 +36,14 @@ class Windowing:
         """Steps per window, 0 when seconds count."""
         return 0 if self.seconds > 0 else self.steps
 
+    def require_forward(self, scan: TraceScan) -> None:
+        """Raise `UsageError` where windows of seconds would begin again: a later step lies in an earlier one."""
+        if self.seconds > 0:
+            before, after = np.floor(scan.clock_back[:, 1:] / self.seconds).T
+            back = np.flatnonzero(after < before)
+            if len(back):
+                raise _clock_goes_back(int(scan.clock_back[back[0], 0]))
+
     def ids(self, batch: TokenBatch) -> IntArray:
         """int64[T] window id of every token; a step lies in the window in which it begins.
 
@@ -50,13 +58,15 @@ class Windowing:
             ids = np.floor(batch.time_s[first] / self.seconds).astype(np.int64)
             back = np.flatnonzero(np.diff(ids) < 0)
             if len(back):
-                raise UsageError(
-                    f"the trace's clock goes back at step {batch.step[first[back[0] + 1]]}",
-                    where="--window-seconds",
-                    fix="use --window-steps instead",
-                )
+                raise _clock_goes_back(int(batch.step[first[back[0] + 1]]))
             return np.repeat(ids, np.diff(np.append(first, batch.tokens)))
         return batch.step.astype(np.int64) // self.steps
+
+
+def _clock_goes_back(step: int) -> UsageError:
+    return UsageError(
+        f"the trace's clock goes back at step {step}", where="--window-seconds", fix="use --window-steps instead"
+    )
 
 
 def count_windows(
@@ -95,8 +105,10 @@ def count_windows(
 
 def sampling(scan: TraceScan, meta: TraceMeta, windowing: Windowing) -> int:
     """One in how many windows of a trace to count, so that all counts stay under `WINDOW_BYTES`."""
-    steps = scan.last_step - scan.first_step + 1
-    windows = scan.seconds / windowing.seconds if windowing.seconds else steps / windowing.steps
+    numbers = scan.last_step - scan.first_step + 1
+    windows = scan.seconds / windowing.seconds if windowing.seconds else numbers / windowing.steps
+    # Step numbers may have gaps, and no window is without a step.
+    windows = min(windows, scan.steps)
     return max(1, math.ceil(windows * len(meta.layers) * meta.experts * 8 / WINDOW_BYTES))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray, IntArray
+from easybalance_sim.arrays import BoolArray, IntArray, mixed
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.load.split import HELD_OUT, Split
@@ -54,8 +54,15 @@ class Selection:
             found &= held if self.side == HELD_OUT else first_step < self.split.boundary
         if self.every > 1 and self.windowing.length:
             first, last = first_step // self.windowing.length, last_step // self.windowing.length
-            found &= last // self.every * self.every >= first
+            blocks = first // self.every, last // self.every
+            inside = [(first <= kept) & (kept <= last) for kept in map(self._sampled, blocks)]
+            found &= inside[0] | inside[1] | (blocks[1] - blocks[0] > 1)
         return found
+
+    def _sampled(self, block: IntArray) -> IntArray:
+        """int64[…] the window that is kept of each `every`: any, so that a rhythm of the traffic does no harm."""
+        chosen: IntArray = block * self.every + (mixed(block) % np.uint64(self.every)).astype(np.int64)
+        return chosen
 
     def of_side(self, split: Split, side: int) -> Selection:
         """The same filter on one side of a split."""
@@ -75,7 +82,8 @@ class Selection:
         if self.split is not None:
             parts.append(self.split.mask(batch, self.side))
         if self.every > 1:
-            parts.append(self.windowing.ids(batch) % self.every == 0)
+            ids = self.windowing.ids(batch)
+            parts.append(ids == self._sampled(ids // self.every))
         if self.without is not None:
             out = self.without.mask(batch)
             parts.append(np.zeros(batch.tokens, np.bool_) if out is None else ~out)

@@ -151,6 +151,9 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
     topology = _topology(settings, trace.meta, default_cluster, notes)
     hardware = load_profile(topology.profile)
     fingerprints = _fingerprints(trace, tell)
+    windowing = Windowing(steps=settings.window_steps, seconds=settings.window_seconds)
+    if isinstance(trace, TokenTrace):
+        windowing.require_forward(trace.scan())
     phase = _phase(trace, settings.phase, notes)
     mode = {"auto": "normal" if phase == "prefill" else "low_latency"}.get(settings.all_to_all, settings.all_to_all)
     recorded = _recorded_ranks(trace, topology, notes)
@@ -163,7 +166,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
         ),
         rule=settings.dispatch,
         mode=mode,
-        windowing=Windowing(steps=settings.window_steps, seconds=settings.window_seconds),
+        windowing=windowing,
         seed=settings.seed,
         recorded_ranks=recorded,
         step_tokens=settings.step_tokens or STEP_TOKENS_PER_RANK[phase] * topology.ranks,
@@ -202,10 +205,10 @@ def _fingerprints(trace: TokenTrace | CountTrace, tell: Listener) -> tuple[str, 
         coming = pool.submit(file_fingerprints, paths, advance)
         try:
             trace.scan(tell.progress("scanning the trace", trace.tokens))
+            return coming.result()
         except BaseException:
             failed.set()
             raise
-        return coming.result()
 
 
 def require_choice(flag: str, value: str, known: Sequence[str]) -> None:

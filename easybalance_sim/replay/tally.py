@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray
+from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, mixed
 from easybalance_sim.cost.layer import LayerSeconds
 from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.plan.bounds import window_bound
@@ -123,7 +123,7 @@ class _Seconds:
 
     def add(self, step: IntArray, seconds: AnyArray) -> None:
         """step: int64[W] · seconds: float32[W, L, 3]: ranked, with full overlap, serial."""
-        stay = _lots(step) >> np.uint64(64 - self._halvings) == 0 if self._halvings else slice(None)
+        stay = mixed(step) >> np.uint64(64 - self._halvings) == 0 if self._halvings else slice(None)
         self._steps.append(step[stay])
         self._parts.append(seconds[stay])
         self._count += len(self._steps[-1])
@@ -144,7 +144,7 @@ class _Seconds:
 
     def _thin(self) -> None:
         steps, seconds = np.concatenate(self._steps), np.concatenate(self._parts)
-        stay = _lots(steps) >> np.uint64(64 - self._halvings) == 0
+        stay = mixed(steps) >> np.uint64(64 - self._halvings) == 0
         self._steps, self._parts = [steps[stay]], [seconds[stay]]
         self._count = len(self._steps[0])
 
@@ -266,15 +266,6 @@ class _Windows:
 def _picoseconds(seconds: FloatArray) -> int:
     """Sum in whole picoseconds."""
     return int(np.rint(seconds * PICOSECONDS).astype(np.int64).sum())
-
-
-def _lots(step: IntArray) -> AnyArray:
-    """uint64[W] well-mixed bits of each step number (the finaliser of MurmurHash3, Appleby 2011)."""
-    x: AnyArray = step.astype(np.uint64)
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
-    mixed: AnyArray = x ^ (x >> np.uint64(33))
-    return mixed
 
 
 def rank_sums(slot_values: AnyArray, plan: Plan) -> AnyArray:

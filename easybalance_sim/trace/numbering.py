@@ -31,11 +31,13 @@ class Extent:
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """What is added to the steps, requests and times of a file."""
+    """What is added to the steps, requests and times of a file. recording: number of the file with which its recording
+    begins."""
 
     step: int = 0
     request: int = 0
     time_s: float = 0.0
+    recording: int = 0
 
     def of(self, batch: TokenBatch) -> TokenBatch:
         """The batch numbered on."""
@@ -55,12 +57,15 @@ def bases(extents: Sequence[Extent], names: Sequence[str]) -> tuple[Base, ...]:
     base, last_step, last_request, last_time_s, opening = Base(), -1, -1, 0.0, -1
     for extent, name in zip(extents, names, strict=True):
         begin = extent.first_step
-        if found and (begin + base.step < last_step or begin == opening):
-            behind_s = 0.0 if extent.begins_s is None else max(0.0, last_time_s - extent.begins_s)
-            base = Base(step=last_step + 1 - begin, request=last_request + 1, time_s=behind_s)
-        _require_room("step", base.step, extent.first_step, extent.last_step, np.int32, name)
-        _require_room("request", base.request, extent.least_request, extent.most_request, np.int64, name)
-        opening, last_step = begin, extent.last_step + base.step
+        if not found or begin + base.step < last_step or begin == opening:
+            opening = begin
+            if found:
+                behind_s = 0.0 if extent.begins_s is None else max(0.0, last_time_s - extent.begins_s)
+                base = Base(step=last_step + 1 - begin, request=last_request + 1, time_s=behind_s, recording=len(found))
+        if base.recording:
+            _require_room("step", base.step, extent.first_step, extent.last_step, np.int32, name)
+            _require_room("request", base.request, extent.least_request, extent.most_request, np.int64, name)
+        last_step = extent.last_step + base.step
         last_request = max(last_request, extent.most_request + base.request)
         last_time_s = last_time_s if extent.ends_s is None else extent.ends_s + base.time_s
         found.append(base)
@@ -68,7 +73,7 @@ def bases(extents: Sequence[Extent], names: Sequence[str]) -> tuple[Base, ...]:
 
 
 def _require_room(column: str, base: int, least: int, most: int, dtype: type, where: str) -> None:
-    if base and (least < 0 or most > np.iinfo(dtype).max - base):
+    if least < 0 or most > np.iinfo(dtype).max - base:
         raise TraceError(
             f"column {column}: ids from {least} to {most} cannot be numbered on after the files before",
             where=where,

@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 
 from easybalance_sim.arrays import Int32Array, frozen
-from easybalance_sim.trace.numbering import Extent, bases
+from easybalance_sim.trace.numbering import Base, Extent, bases
 from easybalance_sim.trace.parts import TAIL_TOKENS, Source, whole_steps
 from easybalance_sim.trace.scan import RunScan, TraceScan, joined, scan_run
 from easybalance_sim.trace.schema import NO_WORKLOAD, TokenBatch
 from easybalance_sim.trace.source import Span, TraceFile
-from easybalance_sim.trace.validation import check_steps, warmup_tokens
+from easybalance_sim.trace.validation import alike_tokens, check_steps
 from easybalance_sim.workers import Workers
 from easybalance_sim.workers.threads import require_wanted
 
@@ -46,9 +46,9 @@ def open_source(
 ) -> tuple[Source, TraceScan]:
     """Scan the files. advance: called with the tokens done. Raises `TraceError` for steps that go back and ids that
     cannot be numbered on."""
-    by_file = [[span for span in spans if span.file == index] for index in range(len(files))]
-    warm = [_warmup(file, mine) for file, mine in zip(files, by_file, strict=True)]
-    warm_until = tuple(mine[0].first_token + tokens for mine, tokens in zip(by_file, warm, strict=True))
+    by_file = [list(group) for _, group in itertools.groupby(spans, key=lambda span: span.file)]
+    alike = [_alike(file, mine) for file, mine in zip(files, by_file, strict=True)]
+    warm_until = tuple(mine[0].first_token + tokens for mine, tokens in zip(by_file, alike, strict=True))
     runs = _runs(files, spans, workers.parts(0))
     found: list[_Found] = []
     for run, one in zip(runs, workers.run(partial(_scan, warm_until=warm_until), runs), strict=True):
@@ -60,14 +60,17 @@ def open_source(
             begin: Int32Array = np.array([after.first_step], np.int32)
             file = files[span.file]
             check_steps(begin, before.last_step, file.name, later.first_row, file.rows_per_token)
-    base = bases([_whole(extents, spans, index) for index in range(len(files))], [file.name for file in files])
-    begins = [index == 0 or base[index] != base[index - 1] for index in range(len(files))]
+    pairs = itertools.groupby(zip(spans, extents, strict=True), key=lambda pair: pair[0].file)
+    base = bases([_over([extent for _, extent in group]) for _, group in pairs], [file.name for file in files])
+    warm = _warmups(base, alike, [sum(span.tokens for span in mine) for mine in by_file])
     kept = []
     for run, one in zip(runs, found, strict=True):
         index = run.spans[0].file
-        parts = [one.scan] if begins[index] else [one.warm, one.scan]
+        parts = [one.scan] if warm[index] else [one.warm, one.scan]
         kept += [part.numbered(base[index]) for part in parts]
-    scan, workloads = joined(kept, [tokens for tokens, begin in zip(warm, begins, strict=True) if begin and tokens])
+    recordings = itertools.groupby(zip(base, warm, strict=True), key=lambda pair: pair[0].recording)
+    dropped = [sum(tokens for _, tokens in group) for _, group in recordings]
+    scan, workloads = joined(kept, [tokens for tokens in dropped if tokens])
     moved = [base[span.file].step for span in spans]
     source = Source(
         files=tuple(files),
@@ -76,17 +79,33 @@ def open_source(
         first_step=frozen([extent.first_step + step for extent, step in zip(extents, moved, strict=True)], np.int64),
         last_step=frozen([extent.last_step + step for extent, step in zip(extents, moved, strict=True)], np.int64),
         workloads=workloads,
-        warm_until=tuple(until if begin else 0 for until, begin in zip(warm_until, begins, strict=True)),
+        warm_until=tuple(until if tokens else 0 for until, tokens in zip(warm_until, warm, strict=True)),
     )
     return source, scan
 
 
-def _warmup(file: TraceFile, spans: Sequence[Span]) -> int:
-    """Tokens of the leading steps of a file in which all carry identical ids (0 when all of its steps do)."""
+def _alike(file: TraceFile, spans: Sequence[Span]) -> int:
+    """Tokens of the leading steps of a file in which all carry identical ids."""
     batches = itertools.chain.from_iterable(
         file.batches(span, IDS, {}, check=False, at_once=TAIL_TOKENS) for span in spans
     )
-    return warmup_tokens(whole_steps(batches))
+    return alike_tokens(whole_steps(batches))
+
+
+def _warmups(base: Sequence[Base], alike: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """Tokens of each file that are the warm-up of its recording: those alike at its start, over all of its first files
+    that hold nothing else. A recording that is alike throughout is traffic.
+
+    alike, tokens: of each file.
+    """
+    found: list[int] = []
+    for _, group in itertools.groupby(zip(base, alike, tokens, strict=True), key=lambda entry: entry[0].recording):
+        mine = [(same, total) for _, same, total in group]
+        whole = list(itertools.takewhile(lambda pair: pair[0] == pair[1], mine))
+        rest = mine[len(whole) :]
+        leading = [same for same, _ in whole] + [rest[0][0]] + [0] * (len(rest) - 1) if rest else [0] * len(mine)
+        found += leading
+    return found
 
 
 def _runs(files: Sequence[TraceFile], spans: Sequence[Span], parts: int) -> list[Run]:
@@ -147,7 +166,3 @@ def _over(parts: Sequence[Extent]) -> Extent:
         begins_s=parts[0].begins_s,
         ends_s=parts[-1].ends_s,
     )
-
-
-def _whole(extents: Sequence[Extent], spans: Sequence[Span], file: int) -> Extent:
-    return _over([extent for extent, span in zip(extents, spans, strict=True) if span.file == file])

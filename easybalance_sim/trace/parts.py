@@ -6,7 +6,7 @@ A part begins with the first step that begins in its spans, and reads on in the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,8 +52,10 @@ class Source:
         found = []
         for first, end in itertools.pairwise(edges.tolist()):
             mine = needed[np.searchsorted(needed, first) : np.searchsorted(needed, end)]
-            if len(mine):
-                found.append(Part(source=self, first=int(mine[0]), end=int(mine[-1]) + 1))
+            # Spans that lie wholly in a step which began before are read by the part with its beginning.
+            begins = mine[self.last_step[mine] > self.last_step[mine[0] - 1]] if len(mine) and mine[0] else mine
+            if len(begins):
+                found.append(Part(source=self, first=int(begins[0]), end=int(mine[-1]) + 1))
         return found
 
 
@@ -92,7 +94,8 @@ class Part:
         for number, span in enumerate(source.spans[self.first : end], self.first):
             file = source.files[span.file]
             token = span.first_token
-            at_once = None if number < self.end else TAIL_TOKENS
+            wholly_mine = number < self.end or source.last_step[number] == closing
+            at_once = None if wholly_mine else TAIL_TOKENS
             for batch in file.batches(span, names, workloads, check=check, at_once=at_once):
                 require_wanted()
                 warm = max(0, source.warm_until[span.file] - token)
@@ -102,17 +105,19 @@ class Part:
                 token += batch.tokens
 
 
-def whole_steps(batches: Iterator[TokenBatch]) -> Iterator[TokenBatch]:
+def whole_steps(batches: Iterable[TokenBatch]) -> Iterator[TokenBatch]:
     """The same tokens, cut between steps."""
-    carry: TokenBatch | None = None
+    carry: list[TokenBatch] = []
     for batch in batches:
-        joined = batch if carry is None else _join(carry, batch)
-        cut = int(np.searchsorted(joined.step, joined.step[-1]))
-        if cut:
-            yield _slice(joined, slice(0, cut))
-        carry = _slice(joined, slice(cut, None))
-    if carry is not None:
-        yield carry
+        cut = int(np.searchsorted(batch.step, batch.step[-1]))
+        if carry and (cut or batch.step[0] != carry[0].step[0]):
+            yield _join([*carry, _slice(batch, slice(0, cut))] if cut else carry)
+            carry = []
+        elif cut:
+            yield _slice(batch, slice(0, cut))
+        carry.append(_slice(batch, slice(cut, None)))
+    if carry:
+        yield _join(carry)
 
 
 def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
@@ -121,12 +126,13 @@ def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
     return replace(batch.select(rows), first_row=batch.first_row + (rows.start or 0))
 
 
-def _join(first: TokenBatch, second: TokenBatch) -> TokenBatch:
-    def both(name: str) -> AnyArray | None:
-        a, b = getattr(first, name), getattr(second, name)
-        if a is None or b is None:
-            return None
-        return sealed(np.concatenate([a, b]))
+def _join(parts: Sequence[TokenBatch]) -> TokenBatch:
+    if len(parts) == 1:
+        return parts[0]
+
+    def all_of(name: str) -> AnyArray | None:
+        columns = [getattr(part, name) for part in parts]
+        return None if any(column is None for column in columns) else sealed(np.concatenate(columns))
 
     names = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
-    return TokenBatch(**{name: both(name) for name in names}, first_row=first.first_row)  # type: ignore[arg-type]
+    return TokenBatch(**{name: all_of(name) for name in names}, first_row=parts[0].first_row)  # type: ignore[arg-type]

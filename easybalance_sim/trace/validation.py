@@ -60,11 +60,9 @@ def unknown_id(expert: int, row: int, layer: int, meta: TraceMeta, where: str) -
     )
 
 
-def warmup_tokens(batches: Iterable[TokenBatch]) -> int:
-    """Tokens of the leading steps in which two or more tokens all carry identical ids in every layer.
-
-    0 when every step is like that: then it is the traffic, not a warm-up.
-    """
+def alike_tokens(batches: Iterable[TokenBatch]) -> int:
+    """Tokens of the leading steps in which two or more tokens all carry identical ids in every layer; of all steps when
+    every one is like that."""
     dropped = 0
     for batch in batches:
         starts = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
@@ -73,4 +71,4 @@ def warmup_tokens(batches: Iterable[TokenBatch]) -> int:
             if stop - start < 2 or not (rows == rows[0]).all():
                 return dropped
             dropped += int(stop - start)
-    return 0
+    return dropped

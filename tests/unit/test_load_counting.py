@@ -9,13 +9,14 @@ import pytest
 
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.errors import UsageError
-from easybalance_sim.load.counting import Windowing, count_windows, windows_of_counts
+from easybalance_sim.load import counting
+from easybalance_sim.load.counting import Windowing, count_windows, sampling, windows_of_counts
 from easybalance_sim.load.selection import Selection
 from easybalance_sim.load.windows import LoadWindows
 from easybalance_sim.trace import source
 from easybalance_sim.trace.schema import DECODE, CountTrace
 from tests.replay_cases import batch_of
-from tests.trace_files import Columns, random_columns, token_meta, token_trace, write_trace
+from tests.trace_files import Columns, random_columns, scanned, token_meta, token_trace, write_trace
 
 META = token_meta(layers=(3, 5, 8), experts=16, top_k=3)
 RNG = np.random.default_rng(2)
@@ -79,6 +80,40 @@ def test_a_step_is_in_one_window_of_seconds() -> None:
         UsageError, match="--window-seconds: the trace's clock goes back at step 1 — use --window-steps"
     ):
         Windowing(seconds=1.0).ids(back)
+
+
+@pytest.mark.parametrize("span_tokens", [1, 7, 1000])
+@pytest.mark.parametrize("batch_tokens", [1, 5, 1000])
+def test_a_clock_that_goes_back_is_found_wherever_the_trace_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, span_tokens: int, batch_tokens: int
+) -> None:
+    """By a little inside a window it may; steps of three tokens, so that cuts lie inside steps, too."""
+    monkeypatch.setattr(source, "SPAN_TOKENS", span_tokens)
+    monkeypatch.setattr(source, "BATCH_TOKENS", batch_tokens)
+    step = np.repeat(np.arange(20), 3)
+    for late, says in ((8.5, 12), (10.9, None)):
+        times = np.where(step == 12, late, step * 0.9)
+        columns = random_columns(np.random.default_rng(0), step.tolist(), META) | {"time_s": times}
+        trace = token_trace(write_trace(tmp_path / "t.parquet", columns, META, row_group=4))
+        assert trace.scan().clock_back[:, 0].tolist() == ([12] if says else [])
+        if says is None:
+            Windowing(seconds=1.0).require_forward(trace.scan())
+            continue
+        Windowing(seconds=100.0).require_forward(trace.scan())
+        with pytest.raises(UsageError, match=f"the trace's clock goes back at step {says}"):
+            Windowing(seconds=1.0).require_forward(trace.scan())
+
+
+def test_gaps_in_step_numbers_do_not_make_a_trace_long() -> None:
+    scan = scanned([batch_of([0, 1, 10**9], np.zeros(3), np.zeros((3, 3, 3), np.uint8))])
+    assert sampling(scan, META, Windowing(steps=1)) == 1
+    assert sampling(scan, META, Windowing(seconds=1.0)) == 1
+
+
+def test_windows_of_a_long_trace_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = scanned([batch_of(np.arange(100), np.zeros(100), np.zeros((100, 3, 3), np.uint8))])
+    monkeypatch.setattr(counting, "WINDOW_BYTES", 20 * 3 * 16 * 8)
+    assert [sampling(scan, META, Windowing(steps=steps)) for steps in (1, 2, 5, 50)] == [5, 3, 1, 1]
 
 
 def test_nothing_to_count() -> None:

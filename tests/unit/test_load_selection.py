@@ -77,7 +77,11 @@ def test_without_another_selection(trace: TokenTrace) -> None:
 
 def test_one_in_so_many_windows(trace: TokenTrace) -> None:
     sampled = Selection(phase=DECODE).sampled(3, Windowing(steps=4))
-    assert np.array_equal(chosen(sampled, trace), DECODES & (COLUMNS["step"] // 4 % 3 == 0))
+    windows = COLUMNS["step"] // 4
+    kept = np.unique(windows[chosen(Selection().sampled(3, Windowing(steps=4)), trace)])
+    assert len(np.unique(kept // 3)) == len(kept) > 3, "one of three neighbours"
+    assert len(np.unique(kept % 3)) > 1, "not always the first of them"
+    assert np.array_equal(chosen(sampled, trace), DECODES & np.isin(windows, kept))
     assert np.array_equal(chosen(Selection().sampled(1, Windowing(steps=4)), trace), np.ones(300, bool))
 
 
@@ -100,9 +104,17 @@ def test_spans_that_may_hold_a_token_to_keep(trace: TokenTrace) -> None:
     time = make_split(trace.scan(), trace.workloads, "time", 0.5, 0, 4)
     by_time = [Selection().of_side(time, side) for side in (FIT, HELD_OUT)]
     sampled = Selection().sampled(5, Windowing(steps=2))
-    for selection in (*by_time, sampled, Selection(phase=DECODE), by_time[0].sampled(3, Windowing(steps=4))):
+    many = [Selection().sampled(every, Windowing(steps=steps)) for every in (2, 3, 7, 50) for steps in (1, 2, 5)]
+    for selection in (*by_time, sampled, Selection(phase=DECODE), by_time[0].sampled(3, Windowing(steps=4)), *many):
         kept = chosen(selection, trace)
         may = selection.may_hold(first, last)
         assert all(yes for rows, yes in zip(spans, may, strict=True) if kept[rows].any())
     assert not by_time[0].may_hold(first, last).all() and not by_time[1].may_hold(first, last).all()
     assert not sampled.may_hold(first, last).all()
+
+
+def test_the_span_that_ends_with_the_boundary_holds_something(trace: TokenTrace) -> None:
+    split = make_split(trace.scan(), trace.workloads, "time", 0.5, 0, 4)
+    ends = np.array([split.boundary - 1, split.boundary, split.boundary + 1])
+    assert Selection().of_side(split, HELD_OUT).may_hold(ends - 1, ends).tolist() == [False, True, True]
+    assert Selection().of_side(split, FIT).may_hold(ends, ends + 1).tolist() == [True, False, False]

@@ -180,6 +180,12 @@ def test_of_many_steps_a_fair_sample_of_the_seconds_is_kept(monkeypatch: pytest.
     assert kept.mean() / 8 == pytest.approx(10_000, rel=0.05)
     parts[0].extend(parts[1])
     assert parts[0].outcome(1.0).layer_seconds.tolist() == kept.tolist()
+    # A short part before a long one: its few steps are thinned as those of the long one were.
+    short, long = Tally(PLAN), Tally(PLAN)
+    for first in range(0, 20_000, 100):
+        (short if first < 300 else long).add(block([0] * 100, [STEP] * 100, seconds=float(first), first_step=first))
+    short.extend(long)
+    assert short.outcome(1.0).layer_seconds.tolist() == kept.tolist()
 
 
 def test_nothing_added() -> None:

@@ -20,7 +20,7 @@ from easybalance_sim.replay.engine import links
 from easybalance_sim.replay.expected import replay_counts
 from easybalance_sim.replay.traffic import Bench, CountTraffic, TokenTraffic, split_counts
 from easybalance_sim.trace.schema import CountTrace, TraceMeta
-from tests.replay_cases import cost_of, random_plan, same
+from tests.replay_cases import batch_of, cost_of, random_plan, same
 from tests.trace_files import Columns, random_columns, token_meta, token_trace, write_trace
 
 RANKS, WINDOWING = 4, Windowing(steps=2)
@@ -89,7 +89,9 @@ def test_only_a_long_fit_side_is_sampled_by_whole_windows(
     held = np.isin(columns["request"], tokens.split.request[tokens.split.side == HELD_OUT])
     # 120 tokens × 2 layers × top-2 × 2 plans are 960 assignments: every third window is kept.
     monkeypatch.setattr(traffic, "SCORING_ASSIGNMENTS", 320.0)
-    kept = columns["step"] // 2 % 3 == 0
+    step = columns["step"]
+    kept = Selection().sampled(3, WINDOWING).mask(batch_of(step, np.zeros(120), columns["experts"]))
+    assert kept is not None and len(np.unique(step[kept] // 2)) == 3
     assert tokens.replay(PLANS, FIT, bench())[0].expert_tokens.tolist() == counts_of(columns, ~held & kept)
     assert tokens.replay(PLANS, HELD_OUT, bench())[0].expert_tokens.tolist() == counts_of(columns, held)
 

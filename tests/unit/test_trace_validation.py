@@ -10,7 +10,7 @@ import pytest
 from easybalance_sim.arrays import AnyArray, frozen
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import TokenBatch
-from easybalance_sim.trace.validation import check_batch, check_ids, check_steps, warmup_tokens
+from easybalance_sim.trace.validation import alike_tokens, check_batch, check_ids, check_steps
 from tests.trace_files import random_ids, token_meta
 
 META = token_meta(layers=(10, 20, 30), experts=8, top_k=2)
@@ -99,19 +99,19 @@ def batches(*alike: tuple[int, bool]) -> Iterator[TokenBatch]:
         ([(4, True), (3, False)], 4),
         ([(4, True), (2, True), (3, False), (4, True)], 6),
         ([(4, True), (1, True), (4, True), (4, False)], 4),
-        ([(4, True), (4, True)], 0),
+        ([(4, True), (4, True)], 8),
         ([(1, True)], 0),
         ([], 0),
     ],
 )
-def test_warm_up_is_what_leads_and_is_alike(steps: list[tuple[int, bool]], dropped: int) -> None:
-    assert warmup_tokens(batches(*steps)) == dropped
+def test_what_leads_and_is_alike(steps: list[tuple[int, bool]], dropped: int) -> None:
+    assert alike_tokens(batches(*steps)) == dropped
 
 
 def test_one_layer_that_differs_is_no_warm_up() -> None:
     ids = random_ids(np.random.default_rng(0), 1, META).repeat(3, axis=0)
     ids[2, 2] = ids[2, 2][::-1]
-    assert warmup_tokens([batch([0, 0, 0], ids), *batches((2, False))]) == 0
+    assert alike_tokens([batch([0, 0, 0], ids), *batches((2, False))]) == 0
 
 
 def test_a_later_fault_is_not_looked_for_once_traffic_began() -> None:
@@ -119,4 +119,4 @@ def test_a_later_fault_is_not_looked_for_once_traffic_began() -> None:
         yield from batches((3, True), (3, False))
         raise AssertionError("read on")
 
-    assert warmup_tokens(broken()) == 3
+    assert alike_tokens(broken()) == 3
