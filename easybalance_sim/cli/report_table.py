@@ -89,7 +89,8 @@ def _headline(report: Mapping[str, Any], place: str) -> str:
         f"{_many(cluster['ranks'], 'rank')} × {_many(cluster['slots_per_rank'], 'slot')} on {nodes}, "
         f"profile {cluster['profile']}, dispatch {report['dispatch']}\n"
         f"{_judged_on(report)}\n"
-        f"seconds: {report['cost']['label']}"
+        f"seconds: {report['cost']['label']}\n"
+        f"         {report['cost']['communication']}"
     )
 
 

@@ -21,6 +21,7 @@ from easybalance_sim.cluster.hardware import MODES, CommLink, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.errors import UsageError
 
+SKEWED_TRAFFIC = "links by the busiest direction: every measured table is balanced, so skew is not validated by data"
 LOW_LATENCY_HEADER_BYTES = 16
 FP8_SCALE_SHARE = 4 / 128
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from easybalance_sim.cost.network import SKEWED_TRAFFIC
 from easybalance_sim.gate.criteria import Criteria
 from easybalance_sim.gate.judge import judge
 from easybalance_sim.gate.verdict import Verdict
@@ -51,6 +52,7 @@ def assemble(
             "all_to_all": session.bench.mode,
             "phase": session.phase,
             "overlap": cost.overlap,
+            "communication": SKEWED_TRAFFIC,
             "band_p90": round(cost.band_p90, 4),
             "expected_values": after.expected,
         },
