@@ -1,13 +1,16 @@
-"""A real Dask cluster on loopback: the same bytes as one process, a worker that is killed, a part that is damaged."""
+"""A real Dask cluster on loopback: the same bytes as one process, and one line whatever is killed, damaged or wrong."""
 
 from __future__ import annotations
 
 import contextlib
+import http.server
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,9 +32,10 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """address: of the scheduler · workers: the processes."""
+    """address: of the scheduler · scheduler, workers: the processes."""
 
     address: str
+    scheduler: subprocess.Popen[bytes]
     workers: list[subprocess.Popen[bytes]]
 
     def client(self) -> Any:
@@ -49,7 +53,8 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     try:
         _wait(lambda: known.exists() and known.read_text(encoding="utf-8").endswith("}"))
         started += [_dask(folder, "worker", "--nthreads", "1", "--no-nanny", *common) for _ in range(workers)]
-        found = Cluster(address=json.loads(known.read_text(encoding="utf-8"))["address"], workers=started[1:])
+        address = json.loads(known.read_text(encoding="utf-8"))["address"]
+        found = Cluster(address=address, scheduler=started[0], workers=started[1:])
         if workers:
             with found.client() as client:
                 client.wait_for_workers(workers, timeout=PATIENCE_S)
@@ -111,6 +116,14 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def replay(long_trace: Path, tmp_path: Path) -> tuple[object, ...]:
+    """Arguments of a replay that takes a while."""
+    flags = ("--ranks", 8, "--slots-per-rank", 5, "--policy", "eplb", "--split", "request", "--force")
+    assert _run("plan", long_trace, *flags, "-o", "plan.json", cwd=tmp_path).returncode in (0, 1)
+    return ("replay", long_trace, "--plan", "plan.json", "--format", "json")
+
+
 def test_a_plan_is_the_same_byte_for_byte(running: Cluster, tmp_path: Path) -> None:
     """Two nodes, so that tokens are sampled, too."""
     policies = ("--policy", "window_search", "--policy", "eplb_relabelled")
@@ -122,10 +135,7 @@ def test_a_plan_is_the_same_byte_for_byte(running: Cluster, tmp_path: Path) -> N
     assert (tmp_path / "shared.json").read_bytes() == (tmp_path / "alone.json").read_bytes()
 
 
-def test_a_worker_killed_in_the_middle_changes_nothing(long_trace: Path, tmp_path: Path) -> None:
-    flags = ("--ranks", 8, "--slots-per-rank", 5, "--policy", "eplb", "--split", "request", "--force")
-    assert _run("plan", long_trace, *flags, "-o", "plan.json", cwd=tmp_path).returncode in (0, 1)
-    replay = ("replay", long_trace, "--plan", "plan.json", "--format", "json")
+def test_a_worker_killed_in_the_middle_changes_nothing(replay: tuple[object, ...], tmp_path: Path) -> None:
     alone = _run(*replay, cwd=tmp_path)
     with cluster(tmp_path) as found, found.client() as client:
         victim = found.workers[1]
@@ -142,6 +152,22 @@ def test_a_worker_killed_in_the_middle_changes_nothing(long_trace: Path, tmp_pat
         assert in_hand and len(client.nthreads()) == 1
     assert (process.returncode, _notes(notes.decode())) == (alone.returncode, _notes(alone.stderr))
     assert _report(output.decode()) == _report(alone.stdout)
+
+
+def test_a_scheduler_killed_in_the_middle_is_one_line(replay: tuple[object, ...], tmp_path: Path) -> None:
+    notes = _notes(_run(*replay, cwd=tmp_path).stderr)
+    with cluster(tmp_path, workers=1) as found, found.client() as client:
+        process = subprocess.Popen(
+            _ebsim(*replay, "--dask", found.address), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+        )
+        _wait(lambda: any(key.startswith("_do") for keys in client.processing().values() for key in keys))
+        client.close()
+        found.scheduler.kill()
+        output, said = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, output) == (2, b"")
+    *before, line = _notes(said.decode())
+    assert before == notes[: len(before)]
+    assert line == f"ebsim: error: --dask: the scheduler at {found.address} is gone — start it again and repeat the run"
 
 
 def test_a_damaged_part_is_one_clear_line(running: Cluster, long_trace: Path, tmp_path: Path) -> None:
@@ -169,8 +195,37 @@ def test_nobody_at_the_address(address: str, tmp_path: Path) -> None:
     )
 
 
-def test_a_scheduler_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster(tmp_path, workers=0) as found:
-        done = _run("plan", SAMPLE, "--dask", found.address, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "has no worker — start `dask worker" in done.stderr.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("foo://127.0.0.1:{port}", "is no address of a Dask scheduler — give one like tcp://host:8786"),
+        ("tls://127.0.0.1:{port}", "needs certificates — name them in Dask's settings, distributed.comm.tls.client"),
+    ],
+)
+def test_an_address_of_another_kind(address: str, says: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        address = address.format(port=stranger.getsockname()[1])
+        found = _run("plan", SAMPLE, "--dask", address, cwd=tmp_path)
+    assert (found.returncode, found.stderr) == (2, f"ebsim: error: --dask: {address} {says}\n")
+
+
+def test_others_at_the_address(tmp_path: Path) -> None:
+    """At once, as each takes its time: a server of another kind, one that says nothing, a scheduler without workers."""
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    web.handle_error = lambda *_: None  # type: ignore[method-assign]
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    with web, socket.create_server(("127.0.0.1", 0)) as silent, cluster(tmp_path, workers=0) as found:
+        others = [f"tcp://127.0.0.1:{place.getsockname()[1]}" for place in (web.socket, silent)]
+        answers = [_run_at(address, tmp_path) for address in (*others, found.address)]
+        said = [(*process.communicate(timeout=PATIENCE_S), process.returncode) for process in answers]
+        web.shutdown()
+    nobody = "ebsim: error: --dask: no Dask scheduler answers at {} — start `dask scheduler` or correct the address\n"
+    idle = (
+        f"ebsim: error: --dask: the scheduler at {found.address} has no worker — start `dask worker {found.address}`\n"
+    )
+    assert said == [("", nobody.format(other), 2) for other in others] + [("", idle, 2)]
+
+
+def _run_at(address: str, folder: Path) -> subprocess.Popen[str]:
+    command = _ebsim("plan", SAMPLE, "--dask", address)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
