@@ -129,7 +129,7 @@ def fastest(works: Sequence[Callable[[], object]]) -> tuple[list[float], list[fl
 
 @pytest.mark.bench
 @pytest.mark.parametrize("name", GROWTH)
-def test_growth(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_growth(name: str, publish: Callable[[str], None]) -> None:
     """CPU seconds tell the exponent better than the clock where other programs run."""
     prepare, axis, sizes = GROWTH[name]
     works = [prepare(size) for size in sizes]
@@ -138,7 +138,6 @@ def test_growth(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     seconds, used = fastest(works)
     by_clock, by_cpu = (float(np.polyfit(np.log(values), np.log(spent), 1)[0]) for spent in (seconds, used))
     scale = BATCH / MILLION if axis == "batches" else 1
-    with capsys.disabled():
-        points = ", ".join(f"{value * scale:g}: {spent:.3g} s" for value, spent in zip(values, seconds, strict=True))
-        print(f"\n{name}: exponent {by_clock:.3f}, of CPU seconds {by_cpu:.3f} ({points})", flush=True)
+    points = ", ".join(f"{value * scale:g}: {spent:.3g} s" for value, spent in zip(values, seconds, strict=True))
+    publish(f"{name}: exponent {by_clock:.3f}, of CPU seconds {by_cpu:.3f} ({points})")
     assert by_cpu < 1.2

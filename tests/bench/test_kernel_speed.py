@@ -238,16 +238,15 @@ def pair_lines(name: str, given: Traffic) -> Iterator[str]:
 
 @pytest.mark.bench
 @pytest.mark.parametrize("name", TOKENS)
-def test_kernel_speed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_speed(name: str, publish: Callable[[str], None]) -> None:
     given = traffic(CASES[name], TOKENS[name])
     lines = [*even_lines(name, given), *dispatch_lines(name, given), *pair_lines(name, given)]
-    with capsys.disabled():
-        print("\n| trace | what | M assignments/s | numpy, M/s | ratio |\n|---|---|---|---|---|\n" + "\n".join(lines))
+    publish("| trace | what | M assignments/s | numpy, M/s | ratio |\n|---|---|---|---|---|\n" + "\n".join(lines))
     assert all(float(line.rstrip("× |").rpartition(" ")[2]) > 2 for line in lines)
 
 
 @pytest.mark.bench
-def test_many_ranks_and_small_steps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_ranks_and_small_steps(publish: Callable[[str], None]) -> None:
     lines = []
     for mode in ("low_latency", "normal"):
         case = replace(CASES["deepseek-v3 prefill"], ranks=256, slots=2, mode=mode)
@@ -258,5 +257,4 @@ def test_many_ranks_and_small_steps(capsys: pytest.CaptureFixture[str]) -> None:
             assert run().slot_tokens.sum() == given.ids.size
             (ours,) = cpu_s([run], REPEATS)
             lines.append(f"256 ranks, {given.mode}, {each} tokens per rank: {given.ids.size / ours / 1e6:.0f} M/s")
-    with capsys.disabled():
-        print("\n" + "\n".join(lines))
+    publish("\n".join(lines))

@@ -167,7 +167,7 @@ def kernel_once(batches: Sequence[TokenBatch], item: Subject, case: Case, topolo
 
 @pytest.mark.bench
 @pytest.mark.parametrize("name", CASES)
-def test_replay_speed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_speed(name: str, tmp_path: Path, publish: Callable[[str], None]) -> None:
     case = CASES[name]
     trace = write(tmp_path / "trace.parquet", case)
     topology = uniform(case.ranks, 8, case.slots)
@@ -193,8 +193,7 @@ def test_replay_speed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
             f"{rate(assignments, alone)}; whole / slower half {max(decode, alone) / ours:.2f}"
         )
         assert ours < plain
-    with capsys.disabled():
-        print("\n" + "\n".join(lines))
+    publish("\n".join(lines))
 
 
 def rate(assignments: int, seconds: float) -> str:

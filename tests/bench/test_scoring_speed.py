@@ -39,7 +39,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 @pytest.mark.bench
-def test_scoring_speed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scoring_speed(publish: Callable[[str], None]) -> None:
     rng, speed = np.random.default_rng(1), np.ones(RANKS)
     tokens = frozen(rng.poisson(rng.lognormal(3, 1, (WINDOWS, LAYERS, EXPERTS))), np.int64)
     plans = candidates(CANDIDATES)
@@ -52,10 +52,9 @@ def test_scoring_speed(capsys: pytest.CaptureFixture[str]) -> None:
         one.append(seconds(lambda: even_imbalances(tokens, plans[:1], speed)))
         plain.append(seconds(lambda: in_numpy(tokens, few, speed)) * CANDIDATES / NUMPY_CANDIDATES)
     best, single, numpy_s = min(ours), min(one), min(plain)
-    with capsys.disabled():
-        print(
-            f"\nscoring {CANDIDATES} candidates × {WINDOWS} windows × {LAYERS} × {EXPERTS}, {RANKS * SLOTS} slots: "
-            f"{best:.2f} s, {numpy_s / best:.0f}× numpy plan by plan ({numpy_s:.1f} s, from {NUMPY_CANDIDATES}); "
-            f"one candidate {1e3 * single:.1f} ms, {numpy_s / CANDIDATES / single:.1f}×"
-        )
+    publish(
+        f"scoring {CANDIDATES} candidates × {WINDOWS} windows × {LAYERS} × {EXPERTS}, {RANKS * SLOTS} slots: "
+        f"{best:.2f} s, {numpy_s / best:.0f}× numpy plan by plan ({numpy_s:.1f} s, from {NUMPY_CANDIDATES}); "
+        f"one candidate {1e3 * single:.1f} ms, {numpy_s / CANDIDATES / single:.1f}×"
+    )
     assert best < numpy_s / 4

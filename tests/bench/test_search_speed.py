@@ -6,6 +6,7 @@ a / b is mean / P99 over held-out windows of busiest rank / mean rank, averaged 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -33,7 +34,7 @@ def seconds_of(windows: AnyArray, proposals: int, topology: Topology = BIG) -> t
 
 @pytest.mark.bench
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_big_model_on_a_topic_mixture(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_big_model_on_a_topic_mixture(seed: int, publish: Callable[[str], None]) -> None:
     fit, held = (
         topic_windows(2 * seed + side, count, layers=58, experts=256, topics=8, tokens=BIG_TOKENS, model=seed)
         for side, count in ((1, 64), (2, 300))
@@ -49,18 +50,16 @@ def test_a_big_model_on_a_topic_mixture(seed: int, capsys: pytest.CaptureFixture
         mean, p99 = balance(plan, held)
         lines.append(f"  {proposals / 1e6:g} M proposals: {mean:.3f} / {p99:.3f} in {seconds:.1f} s, {used:.1f} CPU s")
         assert p99 - 1 < 0.4 * (eplb[1] - 1)
-    with capsys.disabled():
-        print("\n" + "\n".join(lines), flush=True)
+    publish("\n".join(lines))
 
 
 @pytest.mark.bench
-def test_windows_that_differ_by_chance_are_told_apart_quickly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_windows_that_differ_by_chance_are_told_apart_quickly(publish: Callable[[str], None]) -> None:
     fit = chance_windows(1, 64, layers=58, experts=256, tokens=4096 * 8)
     problem = problem_of(fit, BIG)
     begin = time.perf_counter()
     with pytest.raises(NotApplicable, match="batch noise only"):
         policies.make("window_search", problem)
     seconds = time.perf_counter() - begin
-    with capsys.disabled():
-        print(f"\n58 × 256, 32 × 9, 64 windows by chance: EPLB's plan kept after {seconds:.2f} s", flush=True)
+    publish(f"58 × 256, 32 × 9, 64 windows by chance: EPLB's plan kept after {seconds:.2f} s")
     assert seconds < 5
