@@ -17,7 +17,7 @@ from easybalance_sim import kernels
 from easybalance_sim.errors import EbsimError, UsageError
 from easybalance_sim.kernels.threads import share
 from easybalance_sim.workers import Part, Result
-from easybalance_sim.workers.dask_client import CONNECT_S, FLAG, ask, client_of
+from easybalance_sim.workers.dask_client import ANSWER_S, CONNECT_S, FLAG, ask, client_of
 from easybalance_sim.workers.packing import pack, unpack
 
 PARTS_PER_THREAD = 4
@@ -78,7 +78,7 @@ class DaskWorkers:
         """See `Workers`; raises the error of the first part that failed, with the name of its worker."""
         if not parts:
             return
-        do = partial(_do, device=kernels.device_in_use(), version=_version())
+        do = partial(_do, _version(), kernels.device_in_use())
         waiting: deque[Any] = deque()
         most = 2 * self.parts(0)
         # The result of a task and not sent data: should the worker that holds it die, Dask makes it again.
@@ -107,14 +107,14 @@ class DaskWorkers:
         waited_s = 0.0
         while True:
             try:
-                packed = future.result(timeout=POLL_S)
+                packed = future.result(timeout=ANSWER_S if future.status == "finished" else POLL_S)
                 break
             # What work raises on a worker may be anything, too.
             except Exception as error:
                 if future.status == "error":
                     _tell(error)
                     raise
-                if future.status != "pending" or not isinstance(error, TimeoutError):
+                if future.status == "cancelled" or not isinstance(error, TimeoutError):
                     raise self._gone() from error
                 waited_s = 0.0 if self._threads() else waited_s + POLL_S
                 if waited_s >= PATIENCE_S:
@@ -141,13 +141,17 @@ class DaskWorkers:
         )
 
 
-def _do(packed: bytes, index: int, *, device: str, version: str) -> bytes:
-    """On a worker: one part of the work. version: of easybalance-sim where the work comes from."""
+def _do(version: str, *terms: Any) -> bytes:
+    """On a worker: one part of the work. version: of easybalance-sim where the work comes from; a worker that came
+    later was not asked for its own at the beginning, and what `terms` are may differ between versions."""
     from distributed import get_worker
 
     worker = get_worker()
-    # A worker that came later was not asked at the beginning.
     _require_same(version, worker.address, _version())
+    return _part(worker, *terms)
+
+
+def _part(worker: Any, device: str, packed: bytes, index: int) -> bytes:
     share(max(1, len(os.sched_getaffinity(0)) // worker.state.nthreads))
     kernels.use(device)
     work, parts = _unpacked(packed)

@@ -116,12 +116,13 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def replay(long_trace: Path, tmp_path: Path) -> tuple[object, ...]:
+@pytest.fixture(scope="module")
+def replay(long_trace: Path) -> tuple[object, ...]:
     """Arguments of a replay that takes a while."""
+    plan = long_trace.with_name("plan.json")
     flags = ("--ranks", 8, "--slots-per-rank", 5, "--policy", "eplb", "--split", "request", "--force")
-    assert _run("plan", long_trace, *flags, "-o", "plan.json", cwd=tmp_path).returncode in (0, 1)
-    return ("replay", long_trace, "--plan", "plan.json", "--format", "json")
+    assert _run("plan", long_trace, *flags, "-o", plan, cwd=long_trace.parent).returncode in (0, 1)
+    return ("replay", long_trace, "--plan", plan, "--format", "json")
 
 
 def test_a_plan_is_the_same_byte_for_byte(running: Cluster, tmp_path: Path) -> None:

@@ -24,12 +24,14 @@ class Future:
     def __init__(self, *answers: object, ends: str = "error") -> None:
         self._answers, self._ends = list(answers), ends
         self.status, self.released = "pending", False
+        self.limits: list[float] = []
 
     def result(self, timeout: float) -> Any:
+        self.limits.append(timeout)
         answer = self._answers.pop(0)
         if not isinstance(answer, Exception):
             return answer
-        if not isinstance(answer, TimeoutError):
+        if not isinstance(answer, TimeoutError) or self._ends == "finished":
             self.status = self._ends
         raise answer
 
@@ -76,6 +78,13 @@ def test_results_in_order_and_nothing_left_behind() -> None:
 
 def test_a_slow_part_is_waited_for_while_there_are_workers() -> None:
     assert results(Client([1], [Future(*[TimeoutError()] * 50, pack("done"))])) == ["done"]
+
+
+def test_a_result_that_is_long_on_its_way() -> None:
+    """It gets more time than a look at the cluster: fetched anew each time, it would never come."""
+    future = Future(TimeoutError(), pack("much"), ends="finished")
+    assert results(Client([1], [future])) == ["much"]
+    assert future.limits == [dask_cluster.POLL_S, dask_client.ANSWER_S]
 
 
 def test_no_worker_for_long() -> None:
@@ -196,7 +205,7 @@ def test_every_part_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
     packed = pack((_cores_used, [0]))
     try:
-        found = [unpack(_do(packed, 0, device="cpu", version=__version__)) for _ in range(3)]
+        found = [unpack(_do(__version__, "cpu", packed, 0)) for _ in range(3)]
     finally:
         share(0)
     assert found == [16, 16, 16]
@@ -211,7 +220,7 @@ def test_a_late_worker_of_another_version(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(distributed, "get_worker", lambda: At(1))
     with pytest.raises(UsageError, match=f"worker tcp://w0 has easybalance-sim {__version__}, here is 0.0.1 — install"):
-        _do(b"of another version", 0, device="cpu", version="0.0.1")
+        _do("0.0.1", "terms", "of another version")
 
 
 @pytest.mark.parametrize(
