@@ -106,18 +106,25 @@ class Part:
 
 
 def whole_steps(batches: Iterable[TokenBatch]) -> Iterator[TokenBatch]:
-    """The same tokens, cut between steps."""
-    carry: list[TokenBatch] = []
+    """The same tokens, cut between steps; a batch that ends with a step is handed on as it is."""
+    held: list[TokenBatch] = []
     for batch in batches:
-        cut = int(np.searchsorted(batch.step, batch.step[-1]))
-        if carry and (cut or batch.step[0] != carry[0].step[0]):
-            yield _join([*carry, _slice(batch, slice(0, cut))] if cut else carry)
-            carry = []
-        elif cut:
-            yield _slice(batch, slice(0, cut))
-        carry.append(_slice(batch, slice(cut, None)))
-    if carry:
-        yield _join(carry)
+        if held and held[-1].step[-1] == batch.step[0]:
+            opening = int(np.searchsorted(held[0].step, batch.step[0]))
+            if opening:
+                yield _slice(held[0], slice(0, opening))
+                held[0] = _slice(held[0], slice(opening, None))
+            closing = int(np.searchsorted(batch.step, batch.step[-1]))
+            if closing:
+                yield _join([*held, _slice(batch, slice(0, closing))])
+                held = []
+            held.append(_slice(batch, slice(closing, None)))
+        else:
+            if held:
+                yield _join(held)
+            held = [batch]
+    if held:
+        yield _join(held)
 
 
 def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
