@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -141,7 +142,8 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
         route.per_node, workers, slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
     )  # fmt: skip
     tokens = np.diff(steps.start)
-    _require_conserved(slot_tokens, tokens * batch.experts.shape[2])
+    rank_rows = _rank_rows(slot_tokens, plan)
+    _require_conserved(rank_rows, tokens * batch.experts.shape[2])
     return StepBlock(
         step=steps.step,
         window=steps.window,
@@ -153,23 +155,24 @@ def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, worker
         peak=Peak(
             sent=int(steps.row.max()) + 1,
             arriving=int(distinct.max()),
-            rows=_most_rows(slot_tokens, plan),
+            rows=int(rank_rows.max()),
             slot_rows=int(slot_tokens.max()),
         ),
     )
 
 
-def _most_rows(slot_tokens: Int32Array, plan: Plan) -> int:
-    """Assignments of the fullest rank of a step and layer; those of a whole step are an int32, see below."""
+def _rank_rows(slot_tokens: Int32Array, plan: Plan) -> Int32Array:
+    """int32[W, L, R] assignments of each rank."""
     if np.ptp(plan.slots_per_rank):
-        return int(rank_sums(slot_tokens, plan).max())
-    # Ten times as fast as the sums over runs of any length.
-    return int(np.einsum("wlrs->wlr", slot_tokens.reshape(*slot_tokens.shape[:2], plan.ranks, -1)).max())
+        return np.asarray(rank_sums(slot_tokens, plan))
+    # Slot by slot, ten times as fast as the sums over runs of any length.
+    by_slot = np.moveaxis(slot_tokens.reshape(*slot_tokens.shape[:2], plan.ranks, -1), -1, 0)
+    return np.asarray(reduce(np.add, by_slot))
 
 
-def _require_conserved(slot_tokens: Int32Array, assignments: IntArray) -> None:
-    """Every assignment went to exactly one slot: the slots of each step and layer sum to tokens × K (int64[W])."""
-    if not (np.add.reduce(slot_tokens, axis=2, dtype=np.int32) == assignments[:, None]).all():
+def _require_conserved(rank_rows: Int32Array, assignments: IntArray) -> None:
+    """Every assignment went to exactly one slot: the ranks of each step and layer sum to tokens × K (int64[W])."""
+    if not (np.einsum("wlr->wl", rank_rows) == assignments[:, None]).all():
         raise RuntimeError("assignments were lost or doubled in the replay kernel")
 
 

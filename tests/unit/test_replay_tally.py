@@ -192,3 +192,17 @@ def test_nothing_added() -> None:
     outcome = Tally(PLAN).outcome(1.0)
     assert (outcome.tokens, outcome.steps, outcome.windows, outcome.tokens_per_step) == (0, 0, 0, 0)
     assert outcome.layer_seconds.shape == (0, 2)
+
+
+@pytest.mark.parametrize("windows", [[0, 0, 1, 1, 1, 2, 2, 2, 3], [0, 1, 2, 3], [0, 0, 1, 2, 2, 3], [5], [0, 0, 1, 1]])
+def test_window_sums_in_any_division(windows: list[int]) -> None:
+    """Windows as long as one another, all but the ends, or none; and sums beyond 32 bits."""
+    rng = np.random.default_rng(len(windows))
+    for most in (9, 2**31 - 1):
+        counts = rng.integers(0, most, (len(windows), 2, 4))
+        found = tallied(block(windows, counts)).outcome(1.0)
+        longest = max(map(windows.count, windows))
+        cut_short = len(set(windows)) > 1 and windows.count(windows[-1]) < longest
+        whole = list(dict.fromkeys(windows))[: -1 if cut_short else None]
+        wanted = np.array([imbalance(rank_sums(counts[np.array(windows) == w].sum(axis=0), PLAN)) for w in whole])
+        np.testing.assert_allclose(found.window_imbalance, wanted, rtol=1e-12)
