@@ -91,11 +91,12 @@ class Part:
         while end < len(source.spans) and source.first_step[end] == closing:
             end += 1
         workloads = dict(source.workloads)
-        for number, span in enumerate(source.spans[self.first : end], self.first):
+        # Spans behind the part but for the last, whose rows are mostly the next part's.
+        mine = end if end == self.end or source.last_step[end - 1] == closing else end - 1
+        for span in (*_joined(source.spans[self.first : mine]), *source.spans[mine:end]):
             file = source.files[span.file]
             token = span.first_token
-            wholly_mine = number < self.end or source.last_step[number] == closing
-            at_once = None if wholly_mine else TAIL_TOKENS
+            at_once = None if span.first_token < source.spans[mine - 1].end_token else TAIL_TOKENS
             for batch in file.batches(span, names, workloads, check=check, at_once=at_once):
                 require_wanted()
                 warm = max(0, source.warm_until[span.file] - token)
@@ -103,6 +104,17 @@ class Part:
                     here = replace(batch, first_row=token)
                     yield source.base[span.file].of(_slice(here, slice(warm, None)))
                 token += batch.tokens
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """One span per file, so that it is opened once."""
+    found = []
+    for _, group in itertools.groupby(spans, key=lambda span: span.file):
+        first, *others = group
+        last = others[-1] if others else first
+        tokens = last.end_token - first.first_token
+        found.append(replace(first, end_group=last.end_group, tokens=tokens))
+    return found
 
 
 def whole_steps(batches: Iterable[TokenBatch]) -> Iterator[TokenBatch]:

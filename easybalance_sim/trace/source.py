@@ -38,6 +38,11 @@ class Span:
     first_token: int
     tokens: int
 
+    @property
+    def end_token(self) -> int:
+        """The first token behind it."""
+        return self.first_token + self.tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFile:
