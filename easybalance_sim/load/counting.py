@@ -44,6 +44,10 @@ class Windowing:
             if len(back):
                 raise _clock_goes_back(int(scan.clock_back[back[0], 0]))
 
+    def of_steps(self, batch: TokenBatch, first: IntArray) -> IntArray:
+        """int64[W] window ids of the steps that begin at rows `first` of the batch; raises like `ids`."""
+        return self.ids(batch)[first] if self.seconds > 0 else batch.step[first].astype(np.int64) // self.steps
+
     def ids(self, batch: TokenBatch) -> IntArray:
         """int64[T] window id of every token; a step lies in the window in which it begins.
 

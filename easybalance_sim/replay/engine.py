@@ -121,12 +121,12 @@ class _Steps:
 
     @classmethod
     def of(cls, batch: TokenBatch, windowing: Windowing, ranks: int) -> _Steps:
-        first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+        first = _step_starts(batch)
         return cls(
             start=frozen(np.append(first, batch.tokens), np.int64),
             step=frozen(batch.step[first], np.int64),
             row=sealed(kernels.load().local_rows(batch.step, batch.source_rank, ranks)),
-            window=windowing.ids(batch)[first],
+            window=windowing.of_steps(batch, first),
         )
 
 
@@ -187,9 +187,15 @@ def with_sources(batch: TokenBatch, ranks: int, recorded_ranks: int) -> TokenBat
     return replace(batch, source_rank=sealed(source))
 
 
+def _step_starts(batch: TokenBatch) -> IntArray:
+    """int64[W] the row with which each step begins."""
+    changes: IntArray = np.flatnonzero(batch.step[1:] != batch.step[:-1]) + 1
+    return np.concatenate([np.zeros(1, np.int64), changes])
+
+
 def _chunks(batch: TokenBatch, slots: int) -> Iterator[TokenBatch]:
     """Whole steps, few enough that the counts of a chunk stay small."""
-    first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+    first = _step_starts(batch)
     limit = max(1, CELLS_PER_CHUNK // (slots * batch.experts.shape[1]))
     if len(first) <= limit:
         yield batch
