@@ -9,9 +9,9 @@ import pytest
 from tests.long_traces import Shape, measured, write_long_trace
 
 SHAPE = Shape(layers=12, experts=64, top_k=6, ranks=8, step_tokens=256)
-SHORT, LONG = 1 << 19, 4 << 19
-GROWTH_MB = 60
-"""Four times the tokens are 113 MB more of ids; the short trace already fills the batches of every thread."""
+SHORT, LONG = 1 << 20, 4 << 20
+GROWTH_MB = 90
+"""Four times the tokens are 226 MB more of ids; the short trace already fills every thread's batches."""
 
 
 @pytest.fixture(scope="module")
