@@ -58,7 +58,7 @@ class Windowing:
                 raise UsageError(
                     "the trace has no time_s column", where="--window-seconds", fix="use --window-steps instead"
                 )
-            first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+            first = batch.step_starts
             ids = np.floor(batch.time_s[first] / self.seconds).astype(np.int64)
             back = np.flatnonzero(np.diff(ids) < 0)
             if len(back):
@@ -127,5 +127,5 @@ def windows_of_counts(trace: CountTrace) -> LoadWindows:
 
 
 def _steps_per_window(batch: TokenBatch, row: Int32Array, windows: int) -> Int32Array:
-    first = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+    first = batch.step_starts
     return np.bincount(row[first], minlength=windows).astype(np.int32)

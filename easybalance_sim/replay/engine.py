@@ -121,7 +121,7 @@ class _Steps:
 
     @classmethod
     def of(cls, batch: TokenBatch, windowing: Windowing, ranks: int) -> _Steps:
-        first = _step_starts(batch)
+        first = batch.step_starts
         return cls(
             start=frozen(np.append(first, batch.tokens), np.int64),
             step=frozen(batch.step[first], np.int64),
@@ -187,15 +187,9 @@ def with_sources(batch: TokenBatch, ranks: int, recorded_ranks: int) -> TokenBat
     return replace(batch, source_rank=sealed(source))
 
 
-def _step_starts(batch: TokenBatch) -> IntArray:
-    """int64[W] the row with which each step begins."""
-    changes: IntArray = np.flatnonzero(batch.step[1:] != batch.step[:-1]) + 1
-    return np.concatenate([np.zeros(1, np.int64), changes])
-
-
 def _chunks(batch: TokenBatch, slots: int) -> Iterator[TokenBatch]:
     """Whole steps, few enough that the counts of a chunk stay small."""
-    first = _step_starts(batch)
+    first = batch.step_starts
     limit = max(1, CELLS_PER_CHUNK // (slots * batch.experts.shape[1]))
     if len(first) <= limit:
         yield batch

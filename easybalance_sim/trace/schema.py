@@ -126,6 +126,12 @@ class TokenBatch:
         """T."""
         return len(self.step)
 
+    @property
+    def step_starts(self) -> IntArray:
+        """int64[W] the row with which each step begins."""
+        changes: IntArray = np.flatnonzero(self.step[1:] != self.step[:-1]) + 1
+        return np.concatenate([np.zeros(min(1, self.tokens), np.int64), changes])
+
     def select(self, rows: AnyArray | slice) -> TokenBatch:
         """The rows given by a boolean mask, an index array or a slice; arrays stay read-only."""
         columns = {name: getattr(self, name) for name in _COLUMNS}

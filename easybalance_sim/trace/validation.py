@@ -65,7 +65,7 @@ def alike_tokens(batches: Iterable[TokenBatch]) -> int:
     every one is like that."""
     dropped = 0
     for batch in batches:
-        starts = np.flatnonzero(np.diff(batch.step, prepend=batch.step[0] - 1))
+        starts = batch.step_starts
         for start, stop in zip(starts, [*starts[1:], batch.tokens], strict=True):
             rows = batch.experts[start:stop]
             if stop - start < 2 or not (rows == rows[0]).all():

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 from easybalance_sim.profiling.rows import ExpertRow, Table, sift
-from easybalance_sim.profiling.tables.columns import parquet_rows
+from easybalance_sim.profiling.tables.columns import moe_row, parquet_rows
 
 MOST_RANKS = 8
 SHARDED = "tensor-parallel shards of experts, which the formula does not cover"
@@ -23,36 +23,22 @@ _COLUMNS = (
 
 def read(path: Path, kernel: str, dtype: str) -> Table[ExpertRow]:
     """The usable rows of one `kernel_source` and `moe_dtype`. Raises `ProfileError` as `parquet_rows` does."""
-    found = (vars(raw) for raw in parquet_rows(path, _COLUMNS))
-    return sift(str(path), ((_row(raw), _reason(raw, kernel, dtype)) for raw in found))
+    found = parquet_rows(path, _COLUMNS)
+    return sift(str(path), ((moe_row(raw, counts=_balanced(raw)), _reason(raw, kernel, dtype)) for raw in found))
 
 
-def _reason(raw: dict[str, Any], kernel: str, dtype: str) -> str:
-    if (raw["kernel_source"], raw["moe_dtype"]) != (kernel, dtype):
+def _reason(raw: SimpleNamespace, kernel: str, dtype: str) -> str:
+    if (raw.kernel_source, raw.moe_dtype) != (kernel, dtype):
         return OTHER
-    if raw["moe_tp_size"] != 1:
+    if raw.moe_tp_size != 1:
         return SHARDED
-    return MANY_RANKS if raw["moe_ep_size"] > MOST_RANKS else ""
+    return MANY_RANKS if raw.moe_ep_size > MOST_RANKS else ""
 
 
-def _row(raw: dict[str, Any]) -> ExpertRow:
-    return ExpertRow(
-        us=raw["latency"] * 1e3,
-        hidden=raw["hidden_size"],
-        intermediate=raw["inter_size"],
-        experts=raw["num_experts"],
-        top_k=raw["topk"],
-        ep=raw["moe_ep_size"],
-        slots=raw["num_experts"],
-        tokens=raw["num_tokens"],
-        distribution=raw["distribution"],
-        counts=_balanced(raw) if raw["distribution"] == "balanced" else (),
-        kernel=raw["kernel_source"],
-    )
-
-
-def _balanced(raw: dict[str, Any]) -> tuple[int, ...]:
-    """The rank's share of the assignments, one after another over its experts."""
-    local = raw["num_experts"] // raw["moe_ep_size"]
-    pairs = -(-raw["num_tokens"] * raw["topk"] // raw["moe_ep_size"])
+def _balanced(raw: SimpleNamespace) -> tuple[int, ...]:
+    """The rank's share of the assignments, one after another over its experts; empty for rows of another draw."""
+    if raw.distribution != "balanced":
+        return ()
+    local = raw.num_experts // raw.moe_ep_size
+    pairs = -(-raw.num_tokens * raw.topk // raw.moe_ep_size)
     return tuple(pairs // local + (expert < pairs % local) for expert in range(local))

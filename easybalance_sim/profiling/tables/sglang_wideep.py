@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from easybalance_sim.profiling.rows import ExpertRow, Table, sift
-from easybalance_sim.profiling.tables.columns import parquet_rows
+from easybalance_sim.profiling.tables.columns import moe_row, parquet_rows
 
 UNPADDED = "uniform counts under 128 per expert were not padded to 128, so the kernel skipped blocks"
 CONTIGUOUS_BLOCK = 128
@@ -22,34 +22,17 @@ _COLUMNS = (
 
 def read_generation(path: Path) -> Table[ExpertRow]:
     """Decode rows, all usable. Raises `ProfileError` as `parquet_rows` does."""
-    return sift(str(path), ((_row(raw, _decode_counts(raw)), "") for raw in parquet_rows(path, _COLUMNS)))
+    return sift(str(path), ((moe_row(raw, counts=_decode_counts(raw)), "") for raw in parquet_rows(path, _COLUMNS)))
 
 
 def read_context(path: Path) -> Table[ExpertRow]:
     """Prefill rows without the uniform ones that were not padded. Raises `ProfileError` as `parquet_rows` does."""
-    rows = (_row(raw, _prefill_counts(raw)) for raw in parquet_rows(path, _COLUMNS))
+    rows = (moe_row(raw, counts=_prefill_counts(raw)) for raw in parquet_rows(path, _COLUMNS))
     return sift(str(path), ((row, UNPADDED if _unpadded(row) else "") for row in rows))
 
 
 def _unpadded(row: ExpertRow) -> bool:
     return row.distribution == "uniform" and row.tokens * row.top_k < CONTIGUOUS_BLOCK * row.experts
-
-
-def _row(raw: object, counts: tuple[int, ...]) -> ExpertRow:
-    value = vars(raw)
-    return ExpertRow(
-        us=value["latency"] * 1e3,
-        hidden=value["hidden_size"],
-        intermediate=value["inter_size"],
-        experts=value["num_experts"],
-        top_k=value["topk"],
-        ep=value["moe_ep_size"],
-        slots=value["num_experts"],
-        tokens=value["num_tokens"],
-        distribution=value["distribution"],
-        counts=counts,
-        kernel=value["kernel_source"],
-    )
 
 
 def _decode_counts(raw: object) -> tuple[int, ...]:

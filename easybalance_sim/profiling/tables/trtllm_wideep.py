@@ -7,9 +7,10 @@ is one unseeded draw of the recipe in `draws`.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from easybalance_sim.profiling.rows import ExpertRow, Table, sift
-from easybalance_sim.profiling.tables.columns import parquet_rows
+from easybalance_sim.profiling.tables.columns import moe_row, parquet_rows
 
 OLD_RECIPE_TOKENS = 16
 OLD_RECIPE = f"without EPLB and up to {OLD_RECIPE_TOKENS} tokens an older recipe sent all or most of them to one rank"
@@ -26,21 +27,13 @@ def read(path: Path) -> Table[ExpertRow]:
     return sift(str(path), ((row := _row(raw), _reason(row, str(raw.device))) for raw in found))
 
 
-def _row(raw: object) -> ExpertRow:
-    value = vars(raw)
-    return ExpertRow(
-        us=value["latency"] * 1e3,
-        hidden=value["hidden_size"],
-        intermediate=value["inter_size"],
-        experts=value["num_experts"],
-        top_k=value["topk"],
-        ep=value["moe_ep_size"],
-        slots=value["num_slots"],
-        tokens=value["num_tokens"],
-        distribution=value["distribution"].removesuffix("_eplb"),
-        eplb=value["op_name"] == "wideep_moe_eplb",
-        arrived=value["rank0_num_tokens"],
-        kernel=value["kernel_source"],
+def _row(raw: SimpleNamespace) -> ExpertRow:
+    return moe_row(
+        raw,
+        slots=raw.num_slots,
+        distribution=raw.distribution.removesuffix("_eplb"),
+        eplb=raw.op_name == "wideep_moe_eplb",
+        arrived=raw.rank0_num_tokens,
     )
 
 
