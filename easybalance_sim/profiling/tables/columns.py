@@ -28,7 +28,7 @@ def parquet_rows(path: Path, columns: tuple[str, ...]) -> Iterator[SimpleNamespa
 
 
 def moe_row(raw: SimpleNamespace, **more: Any) -> ExpertRow:
-    """The row with the columns that the expert tables of aiconfigurator name alike; more: the others, or in their stead."""
+    """The row with the columns that these tables name alike; more: the other fields, or some in their stead."""
     known: dict[str, Any] = {
         "us": raw.latency * 1e3,
         "hidden": raw.hidden_size,
