@@ -12,6 +12,7 @@ from easybalance_sim.cluster.shapes import ModelShape, find_shape
 from easybalance_sim.errors import UsageError
 from easybalance_sim.trace.files import LayoutHints
 from easybalance_sim.trace.schema import TraceMeta, id_dtype
+from easybalance_sim.trace.slot_map import SlotMap
 
 SHAPE_FIX = "pass --model NAME, or --experts and --top-k (and --layers)"
 
@@ -31,10 +32,9 @@ class Conversion:
 
     source, output: files or a source folder · concurrency: requests that run at once · order: how requests join the
     queue · arrivals: CSV of arrival times or None · step_s: seconds per step of the arrival clock · ranks: source
-    ranks that requests are dealt to · drain: keep the ramp-down · midway: meet the first requests
-    midway · group_by: grouping column of a
-    count table · model, layers, experts, top_k: what the user says of the model, None = not said · progress: told of
-    tokens.
+    ranks that requests are dealt to · drain: keep the ramp-down · midway: meet the first requests midway · group_by:
+    grouping column of a count table · slots: the plan in force where ids are physical · model, layers, experts, top_k:
+    what the user says of the model, None = not said · progress: told of tokens.
     """
 
     source: Path
@@ -48,6 +48,7 @@ class Conversion:
     drain: bool = False
     midway: bool = False
     group_by: str | None = None
+    slots: SlotMap | None = None
     model: ModelShape | None = None
     layers: tuple[int, ...] | None = None
     experts: int | None = None

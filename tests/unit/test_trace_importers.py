@@ -57,7 +57,7 @@ def test_every_importer_can_be_loaded_by_name() -> None:
     assert {"count_table", "request_tokens", "token_trace"} <= set(importers.names())
     for name in importers.names():
         importer = importers.load(name)
-        assert callable(importer.matches) and callable(importer.convert)
+        assert callable(importer.convert)
     with pytest.raises(KeyError):
         importers.load("no_such_importer")
 

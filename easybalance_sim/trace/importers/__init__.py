@@ -1,8 +1,9 @@
 """Importers: one module per source format, found by its name.
 
-An importer has `matches(path: Path) -> bool`, which looks at the schema only, and
-`convert(job: Conversion) -> list[Converted]`. Adding one is adding a module here, or an entry point of the group
-`easybalance_sim.importers` in another package.
+An importer has `convert(job: Conversion) -> list[Converted]`; its name with dashes is the KIND of `ebsim import`, the
+first line of its docstring what help says of it. One whose files can be told by their schema also has
+`matches(path: Path) -> bool`, so that `ebsim trace convert` finds it. Adding one is adding a module here, or an entry
+point of the group `easybalance_sim.importers` in another package.
 """
 
 from __future__ import annotations
@@ -20,10 +21,7 @@ ENTRY_POINTS = "easybalance_sim.importers"
 
 
 class Importer(Protocol):
-    """What an importer module offers."""
-
-    def matches(self, path: Path) -> bool:
-        """Whether this importer reads `path`; looks at names and schemas only."""
+    """What every importer module offers; `matches(path) -> bool` looks at names and schemas only and may be missing."""
 
     def convert(self, job: Conversion) -> list[Converted]:
         """Write `job.output` (or several files named after it) and say what was written."""
@@ -51,7 +49,8 @@ def find(path: Path) -> Importer:
         raise TraceError("no such file or folder", where=str(path), fix="check the path")
     for name in names():
         importer = load(name)
-        if importer.matches(path):
+        matches = getattr(importer, "matches", None)
+        if matches is not None and matches(path):
             return importer
     raise TraceError(
         "none of the layouts that `ebsim trace convert` reads",
