@@ -20,7 +20,8 @@ class EngineFile:
     path: the file · layers: the id that the file gives each row (its key, or its number) · rows: for each layer the
     values of its slots in slot order, whatever they are · ranks_of_rows: for each layer the slots of each rank where
     the format lists devices, None where slots are dealt evenly · slots: what the file declares, None when it does
-    not · findings: what already struck the reader (unknown keys, wrong types).
+    not · experts, redundant: E and slots beyond it where the file says them · findings: what already struck the
+    reader (unknown keys, wrong types).
     """
 
     path: Path
@@ -28,6 +29,8 @@ class EngineFile:
     rows: tuple[tuple[Any, ...], ...]
     ranks_of_rows: tuple[tuple[int, ...], ...] | None = None
     slots: int | None = None
+    experts: int | None = None
+    redundant: int | None = None
     findings: tuple[Finding, ...] = ()
 
     def plan(self, experts: int, ranks: int, policy: str) -> Plan:

@@ -18,13 +18,15 @@ KERNEL_EXPERTS = 1024
 class Finding:
     """One broken rule.
 
-    level: "error" or "warning" · layer: row of the plan, None = all · slot: first slot concerned, None = all.
+    level: "error" or "warning" · layer: row of the plan or layer of an engine's file, None = all · slot: first slot
+    concerned, None = all · rule: its name, empty for house rules of a plan.
     """
 
     level: str
     message: str
     layer: int | None = None
     slot: int | None = None
+    rule: str = ""
 
 
 def lint(plan: Plan, topology: Topology | None = None) -> list[Finding]:
