@@ -1,0 +1,122 @@
+"""Omni-Infer (Huawei): `placement[device, moe_layer, expert]`, 1 where the device holds a copy, as `.npy` or `.npz`.
+
+The format has no slot order: a device's experts are dealt to its slots by rising id. Facts: the placement patterns of
+omni-ai-npu/omni-infer (omni/accelerators/placement/patterns, forks at 0d409dfc and 652b242f). What the engine does
+with a broken pattern was not read: its rules are ours.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, BoolArray
+from easybalance_sim.errors import PlanError
+from easybalance_sim.exports import Exported
+from easybalance_sim.exports import checks as rule
+from easybalance_sim.exports.checks import Effect, Rules, check_file
+from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.files import replacing, require_place
+from easybalance_sim.plan.lint import ERROR, WARNING, Finding
+from easybalance_sim.plan.planfile import PlanDocument
+
+TITLE = "Omni-Infer placement patterns"
+SUFFIXES = (".npy", ".npz")
+KEY = "placement"
+MOST_CELLS = 2**28
+"""1,024 devices × 128 layers × 1,024 experts are half of it."""
+
+_NO_PLACEMENT = Effect(level=ERROR, does="cannot serve it (not run: our rule)")
+RULES = Rules(
+    engine="Omni-Infer",
+    layers=rule.MOE,
+    source="placement patterns of omni-ai-npu/omni-infer",
+    effects={
+        **dict.fromkeys((rule.NOT_INTEGER, rule.NEGATIVE, rule.RANGE, rule.COVERAGE, rule.LAYERS), _NO_PLACEMENT),
+        rule.RAGGED: Effect(
+            level=WARNING, does="allows it in `rearrange` patterns of some layers; every other engine refuses it"
+        ),
+        rule.UNEVEN: Effect(level=WARNING, does="allows it; every other engine refuses it"),
+        rule.DIVISIBILITY: _NO_PLACEMENT,
+        rule.DUPLICATE: _NO_PLACEMENT,
+        rule.REPLICAS: _NO_PLACEMENT,
+        rule.EXPECTED: Effect(level=WARNING, does="reads the slots from the pattern"),
+        rule.DEVICES: _NO_PLACEMENT,
+        rule.EXTRA_LAYERS: Effect(level=WARNING, does="has no layer for it"),
+    },
+)
+
+
+def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
+    """The pattern as int32; `schema` is not looked at. Raises `PlanError` for an expert twice on a rank, which the
+    format cannot say, and `UsageError` when `output` cannot be written."""
+    plan = document.plan()
+    if output.suffix not in SUFFIXES:
+        raise PlanError(f"a pattern is {' or '.join(SUFFIXES)}", where=str(output), fix="choose another -o")
+    pattern = np.zeros((plan.ranks, plan.layers, plan.experts), np.int32)
+    for layer, row in enumerate(plan.expert_of_slot):
+        pattern[plan.rank_of_slot, layer, row] = 1
+    if int(pattern.sum()) != plan.layers * plan.slots:
+        raise PlanError("an expert is twice on a rank: a pattern cannot say so", where=document.policy)
+    require_place(output)
+    with replacing(output) as temporary, temporary.open("wb") as stream:
+        if output.suffix == ".npz":
+            np.savez_compressed(stream, **{KEY: pattern})
+        else:
+            np.save(stream, pattern)
+    sidecar = write_sidecar(output, {"fingerprint": document.fingerprint(), "evidence": document.evidence})
+    notes = ("a pattern has no slot order: each rank's experts are dealt to its slots by rising id",)
+    return Exported(files=(output, sidecar), launch=(), notes=notes)
+
+
+def read(path: Path) -> EngineFile:
+    """Read a pattern; nothing is unpickled. Raises `PlanError` for anything but an array [R, L, E] of 0 and 1."""
+    holds = _pattern(path)
+    rows, sizes = [], []
+    for layer in range(holds.shape[1]):
+        _, experts = np.nonzero(holds[:, layer])
+        rows.append(tuple(experts.tolist()))
+        sizes.append(tuple(holds[:, layer].sum(axis=1).tolist()))
+    return EngineFile(
+        path=path,
+        layers=tuple(range(len(rows))),
+        rows=tuple(rows),
+        ranks_of_rows=tuple(sizes),
+        experts=holds.shape[2],
+    )
+
+
+def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
+    """Everything that is wrong with `file`."""
+    return check_file(RULES, file, deployment)
+
+
+def _pattern(path: Path) -> BoolArray:
+    where = str(path)
+    try:
+        array = _load(path)
+    except OSError as error:
+        raise PlanError(f"cannot read: {error.strerror or error}", where=where, fix="check the path") from error
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
+        raise PlanError(f"not a .npy or .npz array: {error}", where=where) from error
+    if array.ndim != 3 or not array.size or array.size > MOST_CELLS:
+        raise PlanError(f"array of shape {array.shape}, expected [devices, MoE layers, experts]", where=where)
+    if array.dtype.kind not in "iub" or not ((array == 0) | (array == 1)).all():
+        raise PlanError(f"a pattern holds 0 and 1 only, this one is {array.dtype} with other values", where=where)
+    return array.astype(bool)
+
+
+def _load(path: Path) -> AnyArray:
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    with loaded:
+        if KEY not in loaded and len(loaded.files) != 1:
+            raise ValueError(f"no array {KEY!r} among {loaded.files}")
+        array: AnyArray = loaded[KEY if KEY in loaded else loaded.files[0]]
+        return array
