@@ -33,8 +33,9 @@ class Conversion:
     source, output: files or a source folder · concurrency: requests that run at once · order: how requests join the
     queue · arrivals: CSV of arrival times or None · step_s: seconds per step of the arrival clock · ranks: source
     ranks that requests are dealt to · drain: keep the ramp-down · midway: meet the first requests midway · group_by:
-    grouping column of a count table · slots: the plan in force where ids are physical · model, layers, experts, top_k:
-    what the user says of the model, None = not said · progress: told of tokens.
+    grouping column of a count table · slots: the plan in force where ids are physical · divide_counts: by how much a
+    recorder multiplied its counts · counts_only: leave the tokens of a recording that has counts too · model, layers,
+    experts, top_k: what the user says of the model, None = not said · progress: told of tokens.
     """
 
     source: Path
@@ -49,6 +50,8 @@ class Conversion:
     midway: bool = False
     group_by: str | None = None
     slots: SlotMap | None = None
+    divide_counts: int = 1
+    counts_only: bool = False
     model: ModelShape | None = None
     layers: tuple[int, ...] | None = None
     experts: int | None = None

@@ -14,13 +14,15 @@ from easybalance_sim.errors import TraceError
 class SlotMap:
     """Which expert sat in which slot while a recording was made.
 
-    expert_of_slot: int32[L, P] · experts: E · name: where the map comes from, for messages.
+    expert_of_slot: int32[L, P] · experts: E · name: where the map comes from, for messages · layers: absolute ids of
+    the rows, () = not known.
     Raises `TraceError` when a slot holds no expert of 0..E-1.
     """
 
     expert_of_slot: Int32Array
     experts: int
     name: str
+    layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "expert_of_slot", frozen(self.expert_of_slot, np.int32))
@@ -39,6 +41,15 @@ class SlotMap:
     def slots(self) -> int:
         """P."""
         return int(self.expert_of_slot.shape[1])
+
+    def of_layers(self, ids: tuple[int, ...]) -> SlotMap:
+        """The rows of these layers, in this order. Raises `TraceError` for a layer that the map does not have."""
+        known = self.layers or tuple(range(len(self.expert_of_slot)))
+        missing = sorted(set(ids) - set(known))
+        if missing:
+            raise TraceError(f"has no layer {missing[0]}", where=self.name, fix="give the plan that was in force")
+        rows = self.expert_of_slot[[known.index(layer) for layer in ids]]
+        return SlotMap(expert_of_slot=rows, experts=self.experts, name=self.name, layers=ids)
 
     def counts(self, of_slots: IntArray) -> IntArray:
         """int64[..., L, E]: counts of slots, int64[..., L, P], summed over the replicas of each expert."""

@@ -8,14 +8,19 @@ point of the group `easybalance_sim.importers` in another package.
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import pkgutil
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from easybalance_sim.errors import TraceError
-from easybalance_sim.trace.conversion import Conversion, Converted
+
+# Help lists the kinds, and must not wait for NumPy and Arrow.
+if TYPE_CHECKING:
+    from easybalance_sim.trace.conversion import Conversion, Converted
 
 ENTRY_POINTS = "easybalance_sim.importers"
 
@@ -41,6 +46,21 @@ def load(name: str) -> Importer:
     if name not in names():
         raise KeyError(name)
     return cast(Importer, importlib.import_module(f"{__name__}.{name}"))
+
+
+def titles() -> dict[str, str]:
+    """The first line of each importer's docstring by its KIND (name with dashes); no importer is imported for it."""
+    own = {module.name: f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)}
+    modules = own | {point.name: point.module for point in entry_points(group=ENTRY_POINTS)}
+    return {name.replace("_", "-"): _title(modules[name]) for name in sorted(modules)}
+
+
+def _title(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.has_location or spec.origin is None:
+        return ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]
 
 
 def find(path: Path) -> Importer:

@@ -1,0 +1,23 @@
+"""The plan that was in force while a recording was made, as the map from its slots to experts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from easybalance_sim.trace.slot_map import SlotMap
+
+
+def slot_map(path: Path) -> SlotMap:
+    """The map of a plan file of `ebsim`. Raises `PlanError` for any other file."""
+    from easybalance_sim.plan.planfile import read_plan
+    from easybalance_sim.trace.slot_map import SlotMap
+
+    document = read_plan(path)
+    return SlotMap(
+        expert_of_slot=document.plan().expert_of_slot,
+        experts=document.experts,
+        name=str(path),
+        layers=document.layer_ids,
+    )

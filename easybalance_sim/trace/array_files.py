@@ -1,0 +1,83 @@
+"""Reads arrays from `.npy`, `.npz`, `.safetensors` and `.pt` files; nothing in them is ever unpickled."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, IntArray
+from easybalance_sim.errors import EbsimError, TraceError
+from easybalance_sim.trace.torch_files import read_pt
+
+READABLE = (".npy", ".npz", ".pt", ".safetensors")
+_MOST = 2**53
+
+
+def read_arrays(path: Path) -> dict[str, AnyArray]:
+    """The arrays of a file by name; one that has no name in its format is called "".
+
+    Raises `TraceError` for another ending, a damaged file and one with pickled objects.
+    """
+    where = str(path)
+    if path.suffix not in READABLE:
+        raise TraceError(f"{path.suffix or 'no'} ending", where=where, fix=f"give one of {', '.join(READABLE)}")
+    if not path.is_file():
+        raise TraceError("no such file", where=where, fix="check the path")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _read(path)
+    except EbsimError:
+        raise
+    # A damaged header may raise anything from inside NumPy and its parsers.
+    except Exception as error:
+        raise TraceError(
+            f"not a {path.suffix} file of plain arrays, or damaged ({type(error).__name__})",
+            where=where,
+            fix="write it again; pickled objects are never read",
+        ) from error
+
+
+def read_only_array(path: Path) -> AnyArray:
+    """The single array of a file. Raises `TraceError` when it holds none or several."""
+    arrays = read_arrays(path)
+    if len(arrays) != 1:
+        names = ", ".join(sorted(arrays)) or "none"
+        raise TraceError(f"holds {len(arrays)} arrays ({names}), expected one", where=str(path), fix="keep one")
+    return next(iter(arrays.values()))
+
+
+def as_counts(values: Any, where: str, what: str = "counts") -> IntArray:
+    """int64[…] of numbers that must be whole, 0 to 2^53. Raises `TraceError` naming the first that is not."""
+    array: AnyArray = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        raise TraceError(f"{what} are of type {array.dtype}", where=where, fix="record whole numbers")
+    bad = np.argwhere(~(array >= 0) | (array > _MOST) | (array != np.floor(array)))
+    if len(bad):
+        place = tuple(int(n) for n in bad[0])
+        raise TraceError(f"{what} at {list(place)}: {array[place]} is not a count", where=where, fix="record it again")
+    return array.astype(np.int64)
+
+
+def _read(path: Path) -> dict[str, AnyArray]:
+    if path.suffix == ".pt":
+        return _of_pt(read_pt(path), str(path))
+    if path.suffix == ".safetensors":
+        from safetensors.numpy import load_file
+
+        return dict(load_file(path))
+    if path.suffix == ".npy":
+        # Mapped: a damaged shape must not ask for more memory than the file has bytes.
+        return {"": np.array(np.load(path, mmap_mode="r", allow_pickle=False))}
+    with np.load(path, allow_pickle=False) as members:
+        return {name: np.asarray(members[name]) for name in members.files}
+
+
+def _of_pt(content: Any, where: str) -> dict[str, AnyArray]:
+    found = content if isinstance(content, dict) else {"": content}
+    if not all(isinstance(name, str) and isinstance(value, np.ndarray) for name, value in found.items()):
+        raise TraceError("holds more than tensors", where=where, fix="save one tensor, or a dictionary of tensors")
+    return found
