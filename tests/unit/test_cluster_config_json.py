@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from easybalance_sim.cluster.config_json import read_config, shape_of_config
+from easybalance_sim.cluster.config_json import layer_counts, read_config, shape_of_config
 from easybalance_sim.cluster.shapes import ModelShape, load_shape
 from easybalance_sim.errors import ProfileError
 
@@ -279,3 +279,14 @@ def test_broken_files(tmp_path: Path, text: str, words: str) -> None:
 def test_absent_file(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot read"):
         read_config(tmp_path / "config.json")
+
+
+def test_layers_of_all_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"text_config": {"num_hidden_layers": 61, "num_nextn_predict_layers": 1}}))
+    assert layer_counts(path) == (61, 1)
+    path.write_text(json.dumps({"num_layers": 12, "num_nextn_predict_layers": None}))
+    assert layer_counts(path) == (12, 0)
+    path.write_text("{}")
+    with pytest.raises(ProfileError, match="key num_hidden_layers or num_layers is missing"):
+        layer_counts(path)

@@ -66,7 +66,7 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     require_place(output)
     with replacing(output) as temporary, temporary.open("wb") as stream:
         if output.suffix == ".npz":
-            np.savez_compressed(stream, **{KEY: pattern})
+            np.savez_compressed(stream, placement=pattern)
         else:
             np.save(stream, pattern)
     sidecar = write_sidecar(output, {"fingerprint": document.fingerprint(), "evidence": document.evidence})
