@@ -1,0 +1,73 @@
+"""TensorRT-LLM: the MoE load balancer's YAML, `moe_config.load_balancer` of the LLM API options.
+
+Source: `MoeLoadBalancerConfig` and `examples/wide_ep/ep_load_balancer`, commits c85e8726 and 7ce477f3. Keys of
+`initial_global_assignments` are absolute layer ids; no other key than the three may stand in the file. A layer that is
+missing, an MTP layer included, is a KeyError at start-up.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from easybalance_sim.errors import PlanError
+from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY
+from easybalance_sim.exports.engine_file import EngineFile
+from easybalance_sim.exports.reading import count, parse_yaml, read_text, require_list, require_mapping
+from easybalance_sim.plan.lint import ERROR, WARNING, Finding
+
+TITLE = "TensorRT-LLM (MoeLoadBalancerConfig, commit c85e8726)"
+SUFFIXES = (".yaml", ".yml")
+ROWS, SLOTS, UPDATES = "initial_global_assignments", "num_slots", "layer_updates_per_iter"
+
+
+def read(path: Path) -> EngineFile:
+    """Read a balancer YAML. Raises `PlanError` when it holds no placement."""
+    where = str(path)
+    content = require_mapping(parse_yaml(read_text(path), where), "the file", where)
+    assignments = require_mapping(content.get(ROWS), ROWS, where)
+    if not assignments:
+        raise PlanError(f"{ROWS} has no layer", where=where)
+    layers = tuple(_layer_id(key, where) for key in assignments)
+    rows = tuple(tuple(require_list(row, f"layer {key}", where)) for key, row in assignments.items())
+    return EngineFile(
+        path=path,
+        layers=layers,
+        rows=rows,
+        slots=count(content.get(SLOTS)),
+        findings=(*_keys(content), *_layer_keys(assignments)),
+    )
+
+
+def _layer_id(key: Any, where: str) -> int:
+    if type(key) is int:
+        return key
+    if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10:
+        return int(key)
+    raise PlanError(f"{ROWS} has the key {key!r}, expected a layer id", where=where)
+
+
+def _keys(content: dict[Any, Any]) -> list[Finding]:
+    findings = [
+        Finding(level=ERROR, message=f"unknown key {key!r}: TensorRT-LLM refuses the file", rule=UNKNOWN_KEY)
+        for key in content
+        if key not in (ROWS, SLOTS, UPDATES)
+    ]
+    if count(content.get(SLOTS)) is None:
+        message = f"{SLOTS} is {content.get(SLOTS)!r}, expected a whole number"
+        findings.append(Finding(level=ERROR, message=message, rule=DECLARED))
+    updates = content.get(UPDATES, 0)
+    if count(updates) is None:
+        findings.append(Finding(level=ERROR, message=f"{UPDATES} is {updates!r}, expected a whole number"))
+    elif updates:
+        message = f"{UPDATES} is {updates}: TensorRT-LLM moves experts away from this placement while it serves"
+        findings.append(Finding(level=WARNING, message=message))
+    return findings
+
+
+def _layer_keys(assignments: dict[Any, Any]) -> list[Finding]:
+    text = [key for key in assignments if isinstance(key, str)]
+    if not text:
+        return []
+    message = f"layer key {text[0]!r} is text: TensorRT-LLM's own scripts look layers up by number"
+    return [Finding(level=WARNING, message=message)]

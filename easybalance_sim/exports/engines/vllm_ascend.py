@@ -1,0 +1,75 @@
+"""vllm-ascend (model runner v1): `expert_map.json`, for each MoE layer the experts of each device.
+
+Source: `vllm_ascend/eplb/core/eplb_utils.py` at 182b75ea84. Only the order of the lists counts: `layer_id`, `device_id`
+and `device_count` are not read. An expert that is twice on a device, or nowhere, silently shifts the slot table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from easybalance_sim.errors import PlanError
+from easybalance_sim.exports.checks import DECLARED, DEVICE_ORDER
+from easybalance_sim.exports.engine_file import EngineFile
+from easybalance_sim.exports.reading import parse_json, read_text, require_list, require_mapping
+from easybalance_sim.plan.lint import ERROR, WARNING, Finding
+
+TITLE = "vllm-ascend 182b75ea84, model runner v1"
+SUFFIXES = (".json",)
+
+
+def read(path: Path) -> EngineFile:
+    """Read an expert map. Raises `PlanError` when it holds no placement."""
+    where = str(path)
+    content = require_mapping(parse_json(read_text(path), where), "the file", where)
+    layers = [
+        require_mapping(layer, f"layer_list[{index}]", where)
+        for index, layer in enumerate(require_list(content.get("layer_list"), "layer_list", where))
+    ]
+    if not layers:
+        raise PlanError("layer_list has no layer", where=where)
+    devices = [_devices(index, layer, where) for index, layer in enumerate(layers)]
+    return EngineFile(
+        path=path,
+        layers=tuple(range(len(layers))),
+        rows=tuple(tuple(expert for device in layer for expert in device) for layer in devices),
+        ranks_of_rows=tuple(tuple(len(device) for device in layer) for layer in devices),
+        findings=tuple(_findings(content, layers, devices)),
+    )
+
+
+def _devices(index: int, layer: dict[Any, Any], where: str) -> list[Sequence[Any]]:
+    """The expert list of each device of one layer."""
+    what = f"layer_list[{index}].device_list"
+    listed = require_list(layer.get("device_list"), what, where)
+    return [
+        require_list(
+            require_mapping(device, f"{what}[{rank}]", where).get("device_expert"),
+            f"{what}[{rank}].device_expert",
+            where,
+        )
+        for rank, device in enumerate(listed)
+    ]
+
+
+def _findings(
+    content: dict[Any, Any], layers: Sequence[dict[Any, Any]], devices: Sequence[Sequence[Any]]
+) -> Iterator[Finding]:
+    declared = content.get("moe_layer_count")
+    if declared != len(layers):
+        yield Finding(
+            level=ERROR, message=f"moe_layer_count is {declared!r}, layer_list has {len(layers)} layers", rule=DECLARED
+        )
+    for index, (layer, listed) in enumerate(zip(layers, devices, strict=True)):
+        ids = [device.get("device_id") for device in layer["device_list"]]
+        if layer.get("layer_id") != index:
+            message = f"layer_id is {layer.get('layer_id')!r} at place {index}: vllm-ascend goes by the place"
+            yield Finding(level=WARNING, message=message, layer=index, rule=DEVICE_ORDER)
+        if ids != list(range(len(ids))):
+            message = "device_id is not 0, 1, 2, …: vllm-ascend goes by the place"
+            yield Finding(level=WARNING, message=message, layer=index, rule=DEVICE_ORDER)
+        if layer.get("device_count") != len(listed):
+            message = f"device_count is {layer.get('device_count')!r}, device_list has {len(listed)} devices"
+            yield Finding(level=WARNING, message=message, layer=index, rule=DEVICE_ORDER)
