@@ -7,9 +7,6 @@ may name its workload (column `workload` or `dataset`). Every token becomes one 
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +14,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from easybalance_sim.arrays import AnyArray, FloatArray, IntArray, frozen
+from easybalance_sim.arrays import AnyArray, IntArray, frozen
 from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace import layouts
-from easybalance_sim.trace.batching import ages, arrival_steps, queue_order, schedule, token_steps
 from easybalance_sim.trace.conversion import (
     Conversion,
     Converted,
@@ -30,21 +26,19 @@ from easybalance_sim.trace.conversion import (
     trace_meta,
 )
 from easybalance_sim.trace.files import open_parquet
-from easybalance_sim.trace.schema import DECODE, NO_WORKLOAD, TokenBatch, TraceMeta
+from easybalance_sim.trace.schema import NO_WORKLOAD, TraceMeta
+from easybalance_sim.trace.serving import CHUNK_TOKENS, IdSpool, Requests, id_spool, write_served
 from easybalance_sim.trace.tables import (
     READABLE,
     column_names,
     file_says,
     first_present,
-    read_arrivals,
     read_table,
     text_codes,
 )
 from easybalance_sim.trace.validation import check_ids
-from easybalance_sim.trace.writer import token_trace_writer
 
 REQUEST, POSITION, WORKLOAD = ("request_id", "request"), ("token_pos", "position"), ("workload", "dataset")
-CHUNK_TOKENS = 65536
 
 
 def matches(path: Path) -> bool:
@@ -54,62 +48,14 @@ def matches(path: Path) -> bool:
 
 def convert(job: Conversion) -> list[Converted]:
     """Write the token trace. Raises `TraceError` for bad rows, `UsageError` for settings that do not fit."""
-    if job.ranks < 1 or job.ranks > np.iinfo(np.int16).max:
-        raise UsageError(f"--ranks is {job.ranks}", fix="give 1 to 32767")
     source = _tokens_file(job.source)
     if source is None:
         raise TraceError("no table of routed tokens", where=str(job.source))
-    meta = _meta(job, source)
-    requests = _requests(source, job.source)
-    served, notes = _serve(job, requests)
-    with (
-        token_trace_writer(job.output, meta, requests.workloads) as writer,
-        tempfile.TemporaryFile(dir=job.output.parent) as spool,
-    ):
-        advance = job.progress("convert", len(served.row))
-        for batch in _batches(served, _spool_ids(source, meta, spool)):
-            writer.append(batch)
-            advance(batch.tokens)
-    return [
-        Converted(
-            path=job.output,
-            kind="tokens",
-            model=meta.model,
-            tokens=len(served.row),
-            steps=len(np.unique(served.step)),
-            layers=len(meta.layers),
-            experts=meta.experts,
-            top_k=meta.top_k,
-            notes=notes,
-        )
-    ]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Requests:
-    """row: int64[T] file rows, request by request and by position inside · request, position: int64[T] of these rows ·
-    begin: int64[Q] first of each request · length: int64[Q] · workload: int64[Q] codes into `workloads`."""
-
-    row: IntArray
-    request: IntArray
-    position: IntArray
-    begin: IntArray
-    length: IntArray
-    workload: IntArray
-    workloads: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Served:
-    """Tokens in the order of the trace: file row, step, request, position, source rank, workload, seconds or None."""
-
-    row: IntArray
-    step: IntArray
-    request: IntArray
-    position: IntArray
-    source_rank: IntArray
-    workload: IntArray
-    time_s: FloatArray | None
+    with id_spool(job) as spool:
+        meta = _meta(job, source)
+        requests = _requests(source, job.source)
+        _fill(spool, source, meta)
+        return [write_served(job, meta, requests, spool.ids(meta, str(source)))]
 
 
 def _tokens_file(path: Path) -> Path | None:
@@ -152,7 +98,7 @@ def _ids_per_token(source: Path, experts: int) -> int:
     raise TraceError(f"column experts has type {kind}, expected ids or bytes", where=str(source), fix="rewrite it")
 
 
-def _requests(source: Path, folder: Path) -> _Requests:
+def _requests(source: Path, folder: Path) -> Requests:
     columns = column_names(source)
     request_name, position_name = first_present(columns, REQUEST), first_present(columns, POSITION)
     own_workload = first_present(columns, WORKLOAD)
@@ -169,12 +115,12 @@ def _requests(source: Path, folder: Path) -> _Requests:
     first_rows = frame.iloc[row[begin]]
     named = first_rows[own_workload] if own_workload else _named_elsewhere(folder, source, ids)
     workload, workloads = text_codes(named)
-    return _Requests(
+    return Requests(
         row=row,
         request=np.asarray(ids, np.int64)[code[row]],
         position=position[row],
-        begin=begin,
         length=length,
+        prompt=np.zeros(len(length), np.int64),
         workload=workload,
         workloads=tuple(workloads),
     )
@@ -208,79 +154,13 @@ def _named_elsewhere(folder: Path, source: Path, ids: AnyArray) -> list[str]:
     return [NO_WORKLOAD] * len(ids)
 
 
-def _serve(job: Conversion, requests: _Requests) -> tuple[_Served, tuple[str, ...]]:
-    queue = queue_order(job.order, requests.workload, job.seed)
-    arrival = None
-    if job.arrivals is not None:
-        arrival = arrival_steps(read_arrivals(job.arrivals), len(queue), job.step_s, str(job.arrivals))
-    free_running = arrival is None and len(queue) >= job.concurrency
-    midway = free_running and job.midway
-    age = ages(requests.length[queue], job.concurrency, job.seed) if midway else np.zeros(len(queue), np.int64)
-    length = requests.length[queue] - age
-    plan = schedule(length, job.concurrency, arrival)
-    step = token_steps(plan)
-    # Tokens of the queue are numbered request by request, as are those of `requests`, only in another order.
-    at = np.repeat(requests.begin[queue] + age - (np.cumsum(length) - length), length) + np.arange(len(step))
-    place = np.repeat(np.arange(len(queue)), length)
-    full_until = plan.full_until if free_running and not job.drain else 0
-    if step.max() > np.iinfo(np.int32).max:
-        raise UsageError("arrivals span more steps than the format counts", fix="give a longer --step-ms")
-    order = np.argsort(step, kind="stable")
-    kept = order[step[order] < full_until] if full_until else order
-    served = _Served(
-        row=requests.row[at[kept]],
-        step=step[kept],
-        request=requests.request[at[kept]],
-        position=requests.position[at[kept]],
-        source_rank=place[kept] % job.ranks,
-        workload=requests.workload[queue][place[kept]],
-        time_s=None if arrival is None else step[kept].astype(np.float64) * job.step_s,
-    )
-    if arrival is None and len(queue) < job.concurrency:
-        return served, (f"{len(queue)} requests never fill {job.concurrency} slots; all tokens are kept",)
-    return served, _left_out(job, int(age.sum()), len(order) - len(kept), len(requests.row))
-
-
-def _left_out(job: Conversion, before: int, after: int, tokens: int) -> tuple[str, ...]:
-    notes = []
-    if after:
-        why = f"the ramp-down with fewer than {job.concurrency} requests is no traffic of a loaded server"
-        notes.append(f"{after:,} of {tokens:,} tokens left out: {why} (--drain keeps it)")
-    if before:
-        notes.append(f"{before:,} of {tokens:,} tokens left out: done before the trace meets the first requests")
-    return tuple(notes)
-
-
-def _spool_ids(source: Path, meta: TraceMeta, spool: Any) -> AnyArray:
-    """[T, L, K] checked ids by file row, mapped from a temporary file so that memory stays flat."""
+def _fill(spool: IdSpool, source: Path, meta: TraceMeta) -> None:
+    """Check the ids row by row and spool them."""
     file, where = open_parquet(source), str(source)
     layout = layouts.detect(file.schema_arrow, meta, where)
     row = 0
     for record in file.iter_batches(batch_size=CHUNK_TOKENS, columns=["experts"]):
         ids = layouts.expert_ids(record.column(0), layout, meta, where, row)
         check_ids(frozen(ids), meta, where, row)
-        spool.write(np.ascontiguousarray(ids).data)
+        spool.append(ids)
         row += len(ids)
-    spool.flush()
-    return np.memmap(spool, meta.dtype, "r", shape=(row, len(meta.layers), meta.top_k))
-
-
-def _batches(served: _Served, ids: AnyArray) -> Iterator[TokenBatch]:
-    """The trace in batches of whole steps."""
-    begin = 0
-    while begin < len(served.row):
-        last = served.step[min(begin + CHUNK_TOKENS, len(served.row)) - 1]
-        end = int(np.searchsorted(served.step, last, side="right"))
-        part = slice(begin, end)
-        yield TokenBatch(
-            step=served.step[part].astype(np.int32),
-            request=served.request[part],
-            position=served.position[part].astype(np.int32),
-            phase=np.full(end - begin, DECODE, np.uint8),
-            source_rank=served.source_rank[part].astype(np.int16),
-            workload=served.workload[part].astype(np.int16),
-            experts=np.asarray(ids[served.row[part]]),
-            time_s=None if served.time_s is None else served.time_s[part],
-            first_row=begin,
-        )
-        begin = end
