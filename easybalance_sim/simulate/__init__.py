@@ -1,0 +1,1 @@
+"""What-ifs on the same parts: plans rolled out, plans over time."""
