@@ -5,7 +5,7 @@ t = row of the token in its source rank's batch of the step, k = top-k column, n
 | rule | choice | read in |
 |---|---|---|
 | even | the expert's assignments of a step take turns over its replicas, first turn = step: the EPLB model in whole tokens | deepseek-ai/EPLB d52c72d |
-| sglang-static | fixed per source rank: only one, on the same GPU, first on the same node if that narrows, else fair shuffle | SGLang 0.5.23 |
+| sglang-static | fixed per source rank: only one, on the same GPU, first on the same node if that narrows, else fair shuffle; dense layers take part | SGLang 0.5.23 |
 | sglang-dynamic | as static where a near replica exists, else uniform over all | SGLang 0.5.23 |
 | vllm | (t · 2654435769 mod 2^32) mod n | vLLM 0.20–0.33 |
 | vllm-legacy | (t · K + k) mod n | vLLM after PR #24573, before the hash |
@@ -17,7 +17,8 @@ t = row of the token in its source rank's batch of the step, k = top-k column, n
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +39,7 @@ RULES = {
 }
 _NO_TABLE = sealed(np.full((1, 1, 1), -1, np.int32))
 _SGLANG_SEED = 42
+_MOST_HIDDEN_LAYERS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,13 +53,18 @@ class Dispatch:
     seed: int
 
 
-def prepare(rule: str, plan: Plan, node_of_rank: Int32Array, seed: int) -> Dispatch:
-    """Build the per-source tables that `rule` needs. Raises `UsageError` for an unknown rule."""
+def prepare(
+    rule: str, plan: Plan, node_of_rank: Int32Array, seed: int, layer_ids: Sequence[int] | None = None
+) -> Dispatch:
+    """Build the per-source tables that `rule` needs; layer_ids: absolute ids of the plan's layers, None = 0, 1, ….
+
+    Raises `UsageError` for an unknown rule.
+    """
     if rule not in RULES:
         raise UsageError(f"no dispatch rule {rule!r}", where="--dispatch", fix=f"choose {', '.join(RULES)}")
     table = _NO_TABLE
     if rule == "sglang-static":
-        table = _fair_fill(nearest_slots(plan, node_of_rank), plan)
+        table = _fair_fill(plan, node_of_rank, tuple(layer_ids or range(plan.layers)))
     elif rule == "sglang-dynamic":
         table = nearest_slots(plan, node_of_rank)
     elif rule == "ascend-v1":
@@ -84,16 +91,43 @@ def nearest_slots(plan: Plan, node_of_rank: Int32Array) -> Int32Array:
     return sealed(table)
 
 
-def _fair_fill(nearest: Int32Array, plan: Plan) -> Int32Array:
-    """Fill the open entries: every rank draws, from a stream of its own, one fair shuffle over the open ranks."""
-    table = nearest.copy()
+def _fair_fill(plan: Plan, node_of_rank: Int32Array, layer_ids: Sequence[int]) -> Int32Array:
+    """`nearest_slots` with the open entries filled: every rank draws, from a stream of its own, one fair shuffle over
+    the open ranks, hidden layer by hidden layer."""
+    nearest = nearest_slots(plan, node_of_rank)
     streams = [random.Random(_SGLANG_SEED) for _ in range(plan.ranks)]
-    for layer, expert in np.argwhere((nearest < 0).any(axis=0)):
-        slots = plan.replica_slot[layer, plan.replica_start[layer, expert] : plan.replica_start[layer, expert + 1]]
-        open_ranks = np.flatnonzero(nearest[:, layer, expert] < 0).tolist()
-        for place, rank in enumerate(open_ranks):
-            table[rank, layer, expert] = _fair_shuffle(slots.tolist(), len(open_ranks), streams[rank])[place]
+    dense = dense_row(plan)
+    dense_nearest = nearest_slots(dense, node_of_rank)
+    table = nearest.copy()
+    for row in _hidden_rows(layer_ids):
+        if row is None:
+            _fill(dense_nearest[:, 0].copy(), dense, 0, streams)
+        else:
+            _fill(table[:, row], plan, row, streams)
     return sealed(table)
+
+
+def dense_row(plan: Plan) -> Plan:
+    """What a file for SGLang holds where the model has no experts: slot modulo E, as the engine starts by itself."""
+    return replace(plan, expert_of_slot=np.arange(plan.slots, dtype=np.int32)[None] % plan.experts)
+
+
+def _hidden_rows(layer_ids: Sequence[int]) -> Iterator[int | None]:
+    """The plan's row of each hidden layer, None for a dense one; ids that no model has are taken in their order."""
+    rows = sorted(range(len(layer_ids)), key=lambda row: layer_ids[row])
+    numbered = {layer_ids[row]: row for row in rows}
+    if layer_ids[rows[-1]] >= _MOST_HIDDEN_LAYERS:
+        return iter(rows)
+    return (numbered.get(layer) for layer in range(layer_ids[rows[-1]] + 1))
+
+
+def _fill(table: Int32Array, plan: Plan, layer: int, streams: Sequence[random.Random]) -> None:
+    """Fill the open entries of one layer's table, int32[R, E], in place."""
+    for expert in np.flatnonzero((table < 0).any(axis=0)):
+        slots = plan.replica_slot[layer, plan.replica_start[layer, expert] : plan.replica_start[layer, expert + 1]]
+        open_ranks = np.flatnonzero(table[:, expert] < 0).tolist()
+        for place, rank in enumerate(open_ranks):
+            table[rank, expert] = _fair_shuffle(slots.tolist(), len(open_ranks), streams[rank])[place]
 
 
 def _fair_shuffle(slots: list[int], count: int, stream: random.Random) -> list[int]:

@@ -58,15 +58,19 @@ def links(topology: Topology, mode: str) -> Links:
     )
 
 
-def subject(plan: Plan, topology: Topology, rule: str, cost: LayerCost, seed: int) -> Subject:
-    """Make a plan ready for replay. Raises `UsageError` when its ranks are not the topology's."""
+def subject(
+    plan: Plan, topology: Topology, rule: str, cost: LayerCost, seed: int, layer_ids: Sequence[int] | None = None
+) -> Subject:
+    """Make a plan ready for replay; layer_ids as for `prepare`. Raises `UsageError` when its ranks are not the
+    topology's."""
     if plan.ranks != topology.ranks:
         raise UsageError(
             f"the plan is for {plan.ranks} ranks, the cluster has {topology.ranks}",
             where=plan.policy,
             fix="check --cluster",
         )
-    return Subject(plan=plan, dispatch=prepare(rule, plan, frozen(topology.node_of_rank, np.int32), seed), cost=cost)
+    dispatch = prepare(rule, plan, frozen(topology.node_of_rank, np.int32), seed, layer_ids)
+    return Subject(plan=plan, dispatch=dispatch, cost=cost)
 
 
 def replay(

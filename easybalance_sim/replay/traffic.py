@@ -172,7 +172,8 @@ class TokenTraffic:
         if side == FIT:
             work = self.trace.scan().tokens * len(self.trace.meta.layers) * self.trace.meta.top_k * len(plans)
             chosen = chosen.sampled(max(1, round(work / SCORING_ASSIGNMENTS)), self.windowing)
-        subjects = [subject(plan, bench.topology, bench.rule, bench.cost(plan), bench.seed) for plan in plans]
+        layers = self.trace.meta.layers
+        subjects = [subject(plan, bench.topology, bench.rule, bench.cost(plan), bench.seed, layers) for plan in plans]
         label = "replaying the held-out side" if side == HELD_OUT else "scoring candidates on the fit side"
         done = bench.progress(label, self.trace.scan().tokens)
         work_on = partial(

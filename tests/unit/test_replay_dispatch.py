@@ -211,3 +211,25 @@ def test_the_first_deal_of_sglang_static_is_one_fair_shuffle_for_all_ranks() -> 
     stream.shuffle(dealt)
     assert table[[0, 2]].tolist() == [0, 2]
     assert table[[1, 3, 4, 5]].tolist() == dealt
+
+
+def static_table(plan: Plan, layer_ids: list[int] | None) -> AnyArray:
+    """int32[R, L, E] with all ranks on one node."""
+    return prepare("sglang-static", plan, frozen([0] * plan.ranks, np.int32), 0, layer_ids).table
+
+
+def test_sglang_static_deals_for_dense_layers_too() -> None:
+    """Their rows hold slot modulo E and take random numbers from the layers behind."""
+    dense, moe = (0, 1, 2, 3, 4, 0), (0, 1, 0, 2, 3, 4)
+    walked = static_table(one_slot_ranks(dense, moe, dense, moe), None)
+    skipped = static_table(one_slot_ranks(moe, moe), [1, 3])
+    assert skipped.tolist() == walked[:, [1, 3]].tolist()
+    assert skipped.tolist() != static_table(one_slot_ranks(moe, moe), None).tolist()
+
+
+def test_sglang_static_walks_layers_by_their_ids() -> None:
+    first, second = (0, 1, 0, 2, 3, 4), (0, 1, 2, 2, 3, 4)
+    in_order = static_table(one_slot_ranks(first, second), [0, 1])
+    assert static_table(one_slot_ranks(second, first), [1, 0]).tolist() == in_order[:, ::-1].tolist()
+    # Numbers that are no ids of hidden layers only order the rows.
+    assert static_table(one_slot_ranks(second, first), [2**40, 7]).tolist() == in_order[:, ::-1].tolist()
