@@ -84,11 +84,15 @@ class MigrationLink(_Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class ExpertTable(_Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The user's own measurement: µs of the expert part of one layer at `tokens` arriving at a rank, strictly
-    increasing."""
+    """The user's own measurement: µs of the expert part of one layer at `tokens` arriving at a rank under a balanced
+    load, strictly increasing.
+
+    slots: of the rank that was measured, 0 = as many as there are without redundant ones.
+    """
 
     tokens: tuple[float, ...]
     us: tuple[float, ...]
+    slots: int = 0
 
 
 class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -96,7 +100,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     peak_flops: dense FLOP/s at which experts of each weight dtype compute · nvlink_bytes_per_s,
     inter_node_bytes_per_s: nominal, one direction, per GPU · nvlink_domain: GPUs that share NVLink ·
-    expert_table: used instead of the kernels' formula when the user gave one.
+    expert_table: the user's, on which the kernels' formula is anchored (`cost.anchored`).
     """
 
     name: str
@@ -132,7 +136,7 @@ def load_profile(name_or_path: str) -> HardwareProfile:
         raise ProfileError(
             f"unknown hardware profile; there are {', '.join(profile_names())}",
             where=name_or_path,
-            fix="or give your own .toml profile or .csv/.parquet table",
+            fix="or give your own .toml profile or .csv/.parquet table (h100+table.csv: with the rest of the H100)",
         )
     packaged = resources.files("easybalance_sim.cluster").joinpath("profiles", f"{name}.toml")
     return _parse(packaged.read_text(encoding="utf-8"), f"{name}.toml")
@@ -178,7 +182,7 @@ def _profile_problem(profile: HardwareProfile) -> str:
         return "experts need at least one kernel that is the default of a phase"
     problems = [_kernel_problem(kernel) for kernel in profile.experts]
     problems += [_link_problem(link, profile) for link in profile.links]
-    problems += [_missing_link(profile), _migration_problem(profile.migration)]
+    problems += [_missing_link(profile), _migration_problem(profile.migration), _table_problem(profile.expert_table)]
     return next((problem for problem in problems if problem), "")
 
 
@@ -220,6 +224,17 @@ def _missing_link(profile: HardwareProfile) -> str:
     have = {(link.mode, link.phase) for link in profile.links}
     missing = [f"{mode} {phase}" for mode in MODES for phase in DIRECTIONS if (mode, phase) not in have]
     return f"links lack {missing[0]}" if missing else ""
+
+
+def _table_problem(table: ExpertTable | None) -> str:
+    if table is None:
+        return ""
+    if len(table.tokens) != len(table.us) or len(table.us) < 2:
+        return "expert_table: tokens and us need the same number of values, at least two"
+    rising = all(a < b for a, b in zip((0.0, *table.tokens), table.tokens, strict=False))
+    if not rising or min(table.us) <= 0 or table.slots < 0:
+        return "expert_table: tokens must be > 0 and rise strictly, us be > 0 and slots ≥ 0"
+    return _row_problem("expert_table", table)
 
 
 def _migration_problem(row: MigrationLink) -> str:

@@ -27,7 +27,7 @@ from easybalance_sim.errors import ProfileError
 
 
 class ExpertModel(Protocol):
-    """Anything that turns the counts of a step into expert seconds: the formula, or the user's table."""
+    """Anything that turns the counts of a step into expert seconds: the formula, alone or anchored on a table."""
 
     @property
     def name(self) -> str:

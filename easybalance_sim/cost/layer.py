@@ -10,9 +10,9 @@ from easybalance_sim.arrays import FloatArray, Int16Array, Int32Array, IntArray,
 from easybalance_sim.cluster.hardware import PHASES, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.cost.anchored import anchored_cost
 from easybalance_sim.cost.expert import ExpertModel, expert_cost
 from easybalance_sim.cost.network import LinkCost, link_cost
-from easybalance_sim.cost.profiles import TableCost
 from easybalance_sim.errors import UsageError
 
 OVERLAPS = ("none", "two-batch", "full")
@@ -137,19 +137,17 @@ def layer_cost(
     """The layer cost for plans with `slots_per_rank` (int64[R]) slots.
 
     mode: all-to-all mode, `normal` or `low_latency` · phase: `prefill` or `decode` chooses the kernel; `unknown` counts
-    as decode · kernel: a kernel of the profile by name instead · overlap: one of `OVERLAPS`. A profile with the user's
-    table takes the expert time from it. Raises `UsageError` for an unknown mode, phase or overlap, `ProfileError` for
-    an unknown kernel.
+    as decode · kernel: a kernel of the profile by name instead · overlap: one of `OVERLAPS`. Where the profile has the
+    user's table the formula is anchored on it. Raises `UsageError` for an unknown mode, phase or overlap,
+    `ProfileError` for an unknown kernel.
     """
     if overlap not in OVERLAPS:
         raise UsageError(f"unknown overlap; there are {', '.join(OVERLAPS)}", where=overlap)
     if phase not in (*PHASES, "unknown"):
         raise UsageError(f"unknown phase; there are {', '.join((*PHASES, 'unknown'))}", where=phase)
-    expert: ExpertModel
-    if profile.expert_table is not None:
-        expert = TableCost(table=profile.expert_table)
-    else:
-        expert = expert_cost(profile, shape, "decode" if phase == "unknown" else phase, kernel)
+    formula = expert_cost(profile, shape, "decode" if phase == "unknown" else phase, kernel)
+    table = profile.expert_table
+    expert: ExpertModel = formula if table is None else anchored_cost(table, formula, topology.ranks)
     return LayerCost(
         profile=profile.name,
         expert=expert,

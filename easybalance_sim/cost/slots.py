@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from easybalance_sim.cost.anchored import AnchoredCost
 from easybalance_sim.cost.expert import ExpertCost
 from easybalance_sim.cost.layer import LayerCost
-from easybalance_sim.cost.profiles import TableCost, table_us
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,21 +22,23 @@ def slot_cost(cost: LayerCost, tokens: float) -> SlotCost:
 
     Experts: with A equal slots the formula is A·(w^q + f(M)^q)^(1/q) plus activation traffic, w the weight read of a
     slot and f its tile-padded work; below one tile f is flat: a slot costs the same with 1 token and with a tile full.
+    Where the user's table anchors the formula both are scaled to it.
     Communication: a token's copy there and back over NVLink.
     """
     copy_s = sum(part.copy_bytes / part.link.nvlink_bytes_per_s for part in (cost.dispatch, cost.combine))
-    if isinstance(cost.expert, TableCost):
-        step = max(1.0, tokens / 8)
-        low, high = table_us(cost.expert.table, np.array([tokens, tokens + step]))
-        return SlotCost(token_s=float(high - low) / step * 1e-6 + copy_s, active_s=0.0)
+    if isinstance(cost.expert, AnchoredCost):
+        level = cost.expert.level(tokens * cost.expert.slots)
+        return _of_kernel(cost.expert.formula, tokens, copy_s, level)
     if not isinstance(cost.expert, ExpertCost):
         raise TypeError(f"no slot cost for {type(cost.expert).__name__}")
     return _of_kernel(cost.expert, tokens, copy_s)
 
 
-def _of_kernel(expert: ExpertCost, tokens: float, copy_s: float) -> SlotCost:
+def _of_kernel(expert: ExpertCost, tokens: float, copy_s: float, level: float = 1.0) -> SlotCost:
     _, weights_s, tile_s, q, block, row_s, token_s = (float(value) for value in expert.params)
     tiles = max(1.0, tokens / block)
     both = (weights_s**q + (tiles * tile_s) ** q) ** (1 / q)
     slope = 0.0 if tokens <= block else (tiles * tile_s / both) ** (q - 1) * tile_s / block
-    return SlotCost(token_s=slope + row_s + token_s + copy_s, active_s=max(0.0, both - slope * tokens))
+    return SlotCost(
+        token_s=level * (slope + row_s + token_s) + copy_s, active_s=level * max(0.0, both - slope * tokens)
+    )

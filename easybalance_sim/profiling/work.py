@@ -50,7 +50,7 @@ class Workload:
         A row with recorded distinct tokens takes the draws nearest to them, any other the average over draws.
         scattered: the kernel passes the tokens of all ranks through scatter and gather (contiguous tables).
         """
-        loads = [self._loads(row) for row in rows]
+        loads = [self.loads(row) for row in rows]
         draws = max(len(load.counts) for load in loads)
         picks = [np.arange(draws) % len(load.counts) for load in loads]
         counts = [load.counts[pick] for load, pick in zip(loads, picks, strict=True)]
@@ -68,7 +68,8 @@ class Workload:
             distinct=frozen(distinct),
         )
 
-    def _loads(self, row: ExpertRow) -> RankDraws:
+    def loads(self, row: ExpertRow) -> RankDraws:
+        """The loads of the timed rank: its recorded counts, the draws nearest to what arrived, or draws to average."""
         if row.counts:
             counts = np.array([row.counts])
             return RankDraws(counts=frozen(counts), distinct=frozen(np.minimum(counts.sum(axis=1), row.tokens)))

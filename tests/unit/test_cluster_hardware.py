@@ -89,6 +89,24 @@ def test_impossible_values_are_refused_with_one_line(tmp_path: Path, old: str, n
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("tokens = [1.0]\nus = [1.0]", "same number of values, at least two"),
+        ("tokens = [1.0, 2.0]\nus = [1.0]", "same number of values"),
+        ("tokens = [2.0, 1.0]\nus = [1.0, 1.0]", "rise strictly"),
+        ("tokens = [0.0, 1.0]\nus = [1.0, 1.0]", "tokens must be > 0"),
+        ("tokens = [1.0, 2.0]\nus = [1.0, 0.0]", "us be > 0"),
+        ("tokens = [1.0, 2.0]\nus = [1.0, 1.0]\nslots = -1", "slots ≥ 0"),
+    ],
+)
+def test_an_impossible_table_in_a_profile_is_refused(tmp_path: Path, table: str, words: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'{H100}\n[expert_table]\nsource = "t.csv"\ncalibrated = true\n{table}\n')
+    with pytest.raises(ProfileError, match=f"expert_table: .*{words}"):
+        load_profile(str(path))
+
+
 def test_a_missing_all_to_all_phase_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(H100[: H100.rindex("[[links]]")])

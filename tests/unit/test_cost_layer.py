@@ -127,9 +127,10 @@ def test_every_gpu_gives_finite_seconds_and_one_line(gpu: str, model: str) -> No
             assert cost.calibrated == ("uncalibrated" not in cost.label)
 
 
-def test_own_table_replaces_the_experts_and_keeps_the_network(tmp_path: Path) -> None:
+def test_own_table_anchors_the_experts_and_keeps_the_network(tmp_path: Path) -> None:
+    """A balanced load costs what the table says."""
     path = tmp_path / "mine.csv"
-    path.write_text("tokens,us\n2,50\n20,60\n200,150\n")
+    path.write_text("tokens,us,slots\n2,50,2\n20,60,2\n200,150,2\n")
     cost = layer_cost(
         profiles.load_profile(str(path)), DSV3, TOPOLOGY, TOPOLOGY.slots_per_rank, "low_latency", "decode"
     )
@@ -137,7 +138,8 @@ def test_own_table_replaces_the_experts_and_keeps_the_network(tmp_path: Path) ->
     assert np.allclose(found.expert, (50 + 10 * 8 / 18) * 1e-6)
     assert np.array_equal(found.dispatch, _seconds(_cost(), 5).dispatch)
     assert (found.active == 2).all()
-    assert cost.label == "h200 network · expert table mine.csv · band ±27 %"
+    assert cost.calibrated
+    assert cost.label == "h200 · expert table mine.csv, skew by fp8_block deepgemm_masked · band ±33 %"
 
 
 def test_table_is_refused_far_beyond_its_end(tmp_path: Path) -> None:

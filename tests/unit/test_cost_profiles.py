@@ -52,13 +52,24 @@ def test_csv_and_parquet_read_alike(tmp_path: Path) -> None:
         assert (table.tokens, table.us) == ((1, 10), (50, 59.5))
 
 
-def test_profile_is_the_h200_network_with_the_table(tmp_path: Path) -> None:
+def test_a_table_alone_stands_on_the_h200(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("tokens,us\n1,50\n10,60\n")
     profile = load_profile(str(path))
-    assert profile.name == "h200 network"
     assert profile.expert_table == load_table(path)
-    assert profile.links == load_profile("h200").links
+    assert (profile.name, profile.links) == ("h200", load_profile("h200").links)
+
+
+def test_a_table_stands_on_the_profile_before_the_plus(tmp_path: Path) -> None:
+    path = tmp_path / "a+b.csv"
+    path.write_text("tokens,us,slots\n1,50,9\n10,60,9\n")
+    profile = load_profile(f"h100+{path}")
+    assert (profile.name, profile.experts) == ("h100", load_profile("h100").experts)
+    assert profile.expert_table is not None
+    assert profile.expert_table.slots == 9
+    assert load_profile(str(path)).name == "h200"
+    with pytest.raises(ProfileError, match="h9: unknown hardware profile"):
+        load_profile(f"h9+{path}")
 
 
 @pytest.mark.parametrize(
@@ -66,14 +77,17 @@ def test_profile_is_the_h200_network_with_the_table(tmp_path: Path) -> None:
     [
         ("tokens,ms\n1,2\n", "column us is missing"),
         ("", "column tokens is missing"),
-        ("tokens,us\n1,5\n2,nan\n", "row 2: tokens and us must be finite"),
-        ("tokens,us\n1,5\ninf,6\n", "row 2: tokens and us must be finite"),
+        ("tokens,us\n1,5\n2,nan\n", "row 2: tokens, us and slots must be finite"),
+        ("tokens,us\n1,5\ninf,6\n", "row 2: tokens, us and slots must be finite"),
         ("tokens,us\n1,5\n2,fast\n", "row 2: 'fast' is not a number"),
         ("tokens,us\n1,5\n2\n", "row 2: None is not a number"),
         ("tokens,us\n1,5\n1,6\n", "row 2: tokens must be > 0 and rise strictly"),
         ("tokens,us\n0,5\n1,6\n", "row 1: tokens must be > 0 and rise strictly"),
         ("tokens,us\n1,5\n2,0\n", "row 2: .* us must be > 0"),
         ("tokens,us\n1,5\n", "at least two rows"),
+        ("tokens,us,slots\n1,5,8\n2,6,9\n", "row 2: slots must be one whole number in all rows"),
+        ("tokens,us,slots\n1,5,1.5\n2,6,1.5\n", "row 1: slots must be one whole number"),
+        ("tokens,us,slots\n1,5,\n2,6,8\n", "row 1: '' is not a number"),
     ],
 )
 def test_bad_tables_are_refused_with_file_and_row(tmp_path: Path, text: str, words: str) -> None:

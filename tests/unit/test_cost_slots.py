@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from easybalance_sim.arrays import FloatArray, frozen
 from easybalance_sim.cluster.hardware import ExpertTable, load_profile
 from easybalance_sim.cluster.shapes import load_shape
 from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.cost.anchored import AnchoredCost
 from easybalance_sim.cost.expert import ExpertCost
 from easybalance_sim.cost.layer import LayerCost, layer_cost
-from easybalance_sim.cost.profiles import TableCost
 from easybalance_sim.cost.slots import slot_cost
 
 SLOTS = 9
@@ -90,13 +91,18 @@ def test_active_slots_matter_in_decode_and_hardly_in_prefill() -> None:
     assert prefill.active_s < 0.1 * (prefill.active_s + 4096.0 * prefill.token_s)
 
 
-def test_a_table_gives_its_slope_and_no_active_slots() -> None:
-    table = ExpertTable(tokens=(100.0, 200.0, 400.0), us=(10.0, 30.0, 50.0), calibrated=True, source="t.csv")
-    given: Any = {name: getattr(cost_of(), name) for name in ("profile", "dispatch", "combine", "slot_start", "speed")}
-    cost = LayerCost(**given, expert=TableCost(table=table))
-    line = slot_cost(cost, 120.0)
-    assert line.token_s == pytest.approx(0.2e-6 + copies_s(cost))
-    assert line.active_s == 0
+@CASES
+def test_a_table_twice_as_slow_as_the_formula_doubles_both(model: str, phase: str, gpu: str) -> None:
+    plain = cost_of(model, phase, gpu)
+    assert isinstance(plain.expert, ExpertCost)
+    tokens = [float(SLOTS * each) for each in (1, 64, 128, 256)]
+    us = tuple(2e6 * expert_s(plain, int(each) // SLOTS) for each in tokens)
+    table = ExpertTable(tokens=tuple(tokens), us=us, slots=SLOTS, calibrated=True, source="t.csv")
+    anchored = replace(plain, expert=AnchoredCost(table=table, formula=plain.expert, slots=SLOTS))
+    for each in (1.0, 128.0, 256.0):
+        line, found = slot_cost(plain, each), slot_cost(anchored, each)
+        assert found.active_s == pytest.approx(2 * line.active_s)
+        assert found.token_s - copies_s(plain) == pytest.approx(2 * (line.token_s - copies_s(plain)))
 
 
 def test_another_expert_model_has_no_line() -> None:
