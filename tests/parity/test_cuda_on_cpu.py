@@ -89,7 +89,8 @@ def test_every_case_in_any_order(
     found = dict(differences(kernels))
     assert [name for name, what in found.items() if what] == []
     assert len(found) == len(COUNTS) + 2 * len(DISPATCH) * len(RULES) + len(SCORES) + len(WALKS)
-    assert set(stand_in.launches) == {entry for entries in cuda.ENTRIES.values() for entry in entries}
+    twins = {entry for name, entries in cuda.ENTRIES.items() if name != "words" for entry in entries}
+    assert set(stand_in.launches) == twins
     record_property(PARITY, f"2 CUDA by g++, order {seed}: {len(found)} cases, {len(stand_in.launches)} launches")
 
 

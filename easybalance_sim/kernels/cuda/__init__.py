@@ -10,8 +10,9 @@ ENTRIES = {
     "score_plans": ("score_plans",),
     "search": ("search",),
     "turns": ("turns_uint8", "turns_uint16"),
+    "words": ("fill_words", "read_words"),
 }
-"""Kernels of each file `NAME.cu`: one for each type of ids where there are ids."""
+"""Kernels of each file `NAME.cu`: one for each type of ids where there are ids. `words` serves measurements."""
 
 OPTIONS = ("--std=c++17", "--fmad=false")
 """How they are compiled everywhere: no fused multiply-add, so that floats round as on the CPU."""
