@@ -27,19 +27,6 @@ _SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
 def read_config(path: Path) -> ModelShape:
     """The shape that `path` describes; its name is the folder's. Raises `ProfileError` naming the file and the key."""
-    config = _decoded(path)
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return shape_of_config(config, name, str(path))
-
-
-def layer_counts(path: Path) -> tuple[int, int]:
-    """Hidden layers (dense ones included) and MTP layers that `path` describes. Raises `ProfileError`."""
-    config = _decoded(path)
-    keys = _Keys({**config, **_language_part(config)}, str(path))
-    return keys.number("num_hidden_layers", "num_layers"), keys.optional("num_nextn_predict_layers", 0)
-
-
-def _decoded(path: Path) -> Config:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -48,16 +35,20 @@ def _decoded(path: Path) -> Config:
         raise ProfileError(f"not JSON: {error}", where=str(path), fix="give a Hugging Face config.json") from error
     if not isinstance(config, dict):
         raise ProfileError("holds no JSON object", where=str(path), fix="give a Hugging Face config.json")
-    return config
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return shape_of_config(config, name, str(path))
 
 
 def shape_of_config(config: Config, name: str, where: str) -> ModelShape:
     """The shape that a decoded config.json describes. Raises `ProfileError` (with `where`) naming the missing key."""
     flat = {**config, **_language_part(config)}
     keys = _Keys(flat, where)
+    total = keys.number("num_hidden_layers", "num_layers")
     return ModelShape(
         name=name,
         layers=_moe_layers(keys),
+        hidden_layers=total,
+        mtp_layers=tuple(range(total, total + keys.optional("num_nextn_predict_layers", 0))),
         experts=keys.number(*_EXPERTS),
         top_k=keys.number(*_TOP_K),
         groups=keys.optional("n_group", 1),

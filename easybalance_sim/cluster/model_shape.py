@@ -22,8 +22,10 @@ _DTYPE_WORDS = {
 class ModelShape:
     """What placement and cost need to know of a model.
 
-    layers: absolute ids of the MoE layers · hidden: dispatch width H (the latent width where experts work on one) ·
-    intermediate: I of one routed expert · matrices: 3 for gated experts, 2 otherwise · dtype: a key of `WEIGHT_BYTES` ·
+    layers: absolute ids of the MoE layers · hidden_layers: layers in all, dense ones included, 0 = unknown ·
+    mtp_layers: absolute ids of multi-token-prediction layers with experts ·
+    hidden: dispatch width H (the latent width where experts work on one) · intermediate: I of one routed expert ·
+    matrices: 3 for gated experts, 2 otherwise · dtype: a key of `WEIGHT_BYTES` ·
     kv_bytes_per_token: KV cache bytes of one token over the layers whose cache grows with the context, 0 = unknown ·
     assumed: True when the widths are a stand-in because nobody said the model · source: where the numbers come from.
     Raises `ProfileError` when a number is impossible.
@@ -31,6 +33,8 @@ class ModelShape:
 
     name: str
     layers: tuple[int, ...]
+    hidden_layers: int = 0
+    mtp_layers: tuple[int, ...] = ()
     experts: int
     top_k: int
     hidden: int

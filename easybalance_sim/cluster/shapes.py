@@ -37,6 +37,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: str
     aliases: list[str] = []
     layers: str
+    hidden_layers: int
+    mtp_layers: str = ""
     experts: int
     top_k: int
     groups: int = 1
@@ -123,13 +125,13 @@ def _named(row: _Row, tail: list[str]) -> ModelShape | None:
 def _shape(row: _Row) -> ModelShape:
     fields = msgspec.structs.asdict(row)
     del fields["aliases"]
-    return ModelShape(**fields | {"layers": _layer_ids(row.layers)})
+    return ModelShape(**fields | {name: _layer_ids(fields[name]) for name in ("layers", "mtp_layers")})
 
 
 def _layer_ids(text: str) -> tuple[int, ...]:
     """Ids from "3-60", "1-47/2" (every second), or a list of both: "1,3,5-9"."""
     ids: list[int] = []
-    for part in text.split(","):
+    for part in text.split(",") if text else ():
         span, _, step = part.partition("/")
         first, _, last = span.partition("-")
         ids.extend(range(int(first), int(last or first) + 1, int(step or 1)))

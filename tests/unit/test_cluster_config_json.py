@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from easybalance_sim.cluster.config_json import layer_counts, read_config, shape_of_config
+from easybalance_sim.cluster.config_json import read_config, shape_of_config
 from easybalance_sim.cluster.shapes import ModelShape, load_shape
 from easybalance_sim.errors import ProfileError
 
@@ -16,6 +15,7 @@ GQA = {"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128}
 DEEPSEEK_V3 = {
     "model_type": "deepseek_v3",
     "num_hidden_layers": 61,
+    "num_nextn_predict_layers": 1,
     "hidden_size": 7168,
     "intermediate_size": 18432,
     "moe_intermediate_size": 2048,
@@ -99,6 +99,7 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
         {
             "model_type": "glm4_moe",
             "num_hidden_layers": 92,
+            "num_nextn_predict_layers": 1,
             "hidden_size": 5120,
             "moe_intermediate_size": 1536,
             "n_routed_experts": 160,
@@ -115,6 +116,7 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
         "kimi-k2.5",
         DEEPSEEK_V3
         | {
+            "num_nextn_predict_layers": 0,
             "model_type": "kimi_k2",
             "n_routed_experts": 384,
             "first_k_dense_replace": 1,
@@ -282,12 +284,8 @@ def test_absent_file(tmp_path: Path) -> None:
         read_config(tmp_path / "config.json")
 
 
-def test_layers_of_all_kinds(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"text_config": {"num_hidden_layers": 61, "num_nextn_predict_layers": 1}}))
-    assert layer_counts(path) == (61, 1)
-    path.write_text(json.dumps({"num_layers": 12, "num_nextn_predict_layers": None}))
-    assert layer_counts(path) == (12, 0)
-    path.write_text("{}")
-    with pytest.raises(ProfileError, match="key num_hidden_layers or num_layers is missing"):
-        layer_counts(path)
+def test_layers_of_all_kinds() -> None:
+    shape = shape_of_config(DEEPSEEK_V3, "x", "config.json")
+    assert (len(shape.layers), shape.hidden_layers, shape.mtp_layers) == (58, 61, (61,))
+    without = shape_of_config(DEEPSEEK_V3 | {"num_nextn_predict_layers": None}, "x", "config.json")
+    assert (without.hidden_layers, without.mtp_layers) == (61, ())

@@ -58,6 +58,13 @@ def test_deepseek_v3() -> None:
     assert shape.kv_bytes_per_token == 61 * 576 * 2
 
 
+@pytest.mark.parametrize("name", model_names())
+def test_moe_and_mtp_layers_are_among_and_after_all_layers(name: str) -> None:
+    shape = load_shape(name)
+    assert max(shape.layers) < shape.hidden_layers
+    assert shape.mtp_layers in ((), (shape.hidden_layers,))
+
+
 def test_layers_that_are_not_consecutive() -> None:
     assert load_shape("llama-4-maverick").layers == tuple(range(1, 48, 2))
     assert load_shape("nemotron-3-nano-30b-a3b").layers[:4] == (1, 3, 6, 8)
