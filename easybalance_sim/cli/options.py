@@ -30,6 +30,15 @@ SlotsPerRank = Annotated[
 Model = Annotated[
     str, typer.Option("--model", metavar="NAME|config.json", help="Model shape, when the trace does not say it.")
 ]
+EngineRanks = Annotated[
+    int | None, typer.Option("--ranks", metavar="R", min=1, max=MOST_RANKS, help="Ranks of the engine's EP group.")
+]
+EngineModel = Annotated[
+    str, typer.Option("--model", metavar="NAME|config.json", help="The model, for its layers and experts.")
+]
+EngineExperts = Annotated[
+    int | None, typer.Option("--experts", metavar="E", min=1, help="Routed experts per layer [the model's].")
+]
 Profile = Annotated[
     str,
     typer.Option(

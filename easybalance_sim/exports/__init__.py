@@ -16,6 +16,7 @@ from typing import Protocol, cast
 
 from easybalance_sim.errors import UsageError
 from easybalance_sim.exports import engines
+from easybalance_sim.exports.checks import Rules
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.plan.lint import Finding
 from easybalance_sim.plan.planfile import PlanDocument
@@ -41,6 +42,9 @@ class Engine(Protocol):
 
     SUFFIXES: tuple[str, ...]
     """File endings it writes; the first is the default."""
+
+    RULES: Rules
+    """What the engine does with a file that breaks a rule."""
 
     def write(self, document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
         """Write the file for `output`, whole or not at all. Raises `PlanError` for what the engine cannot hold."""

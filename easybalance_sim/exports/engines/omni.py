@@ -38,10 +38,8 @@ RULES = Rules(
     source="placement patterns of omni-ai-npu/omni-infer",
     effects={
         **dict.fromkeys((rule.NOT_INTEGER, rule.NEGATIVE, rule.RANGE, rule.COVERAGE, rule.LAYERS), _NO_PLACEMENT),
-        rule.RAGGED: Effect(
-            level=WARNING, does="allows it in `rearrange` patterns of some layers; every other engine refuses it"
-        ),
-        rule.UNEVEN: Effect(level=WARNING, does="allows it; every other engine refuses it"),
+        rule.RAGGED: Effect(level=WARNING, does="allows redundancy in some layers only; the other engines refuse it"),
+        rule.UNEVEN: Effect(level=WARNING, does="allows it; the other engines refuse it"),
         rule.DIVISIBILITY: _NO_PLACEMENT,
         rule.DUPLICATE: _NO_PLACEMENT,
         rule.REPLICAS: _NO_PLACEMENT,

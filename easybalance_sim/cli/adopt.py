@@ -1,0 +1,59 @@
+"""`ebsim adopt`: the placement that an engine runs with, as a plan file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from easybalance_sim.cli import options
+from easybalance_sim.cli.console import emit, say_notes
+from easybalance_sim.cli.trace_output import parse_layers
+
+
+def adopt(
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="sglang, tensorrt-llm, vllm, vllm-ascend or omni.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The placement file that the engine runs with.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PLAN", help="The plan file to write.")],
+    ranks: options.EngineRanks = None,
+    ranks_per_node: options.RanksPerNode = None,
+    model: options.EngineModel = "",
+    layers: Annotated[
+        str | None, typer.Option("--layers", metavar="IDS", help="Ids of the MoE layers, e.g. 3-60 [the model's].")
+    ] = None,
+    experts: options.EngineExperts = None,
+) -> None:
+    """Turn a placement that is deployed into a plan file, for `ebsim replay` to judge and `ebsim plan --current` to
+    improve.
+
+    Rows of dense layers are left out where the model is known. The plan carries no evidence, its verdict is "not
+    judged". Exit 0 written, 1 with the list of findings when `ebsim lint` finds an error, 2 when FILE cannot be read.
+
+    \b
+    Example: ebsim adopt sglang expert_location.json -o deployed.json --ranks 8
+    """
+    from easybalance_sim.cli.lint import table
+    from easybalance_sim.exports.adoption import adopt as adopted
+    from easybalance_sim.exports.checks import UNCHECKED
+    from easybalance_sim.exports.deployment import deployment_of
+    from easybalance_sim.exports.linting import lint_file
+    from easybalance_sim.files import require_place
+    from easybalance_sim.plan.planfile import write_plan
+
+    require_place(output, keep=[file])
+    deployment = deployment_of(model, ranks=ranks, experts=experts, layers=parse_layers(layers))
+    report = lint_file(file, engine, deployment)
+    if report.errors:
+        emit(table(report))
+        raise typer.Exit(1)
+    made = adopted(file, engine, deployment, model=model, ranks_per_node=ranks_per_node)
+    write_plan(output, made.document)
+    plan = made.document
+    slots = sum(plan.plan_slots_per_rank)
+    emit(
+        f"wrote {output}: {len(plan.layers)} layers × {plan.experts} experts in {slots} slots on {plan.topology.ranks} "
+        f"ranks, not judged"
+    )
+    warnings = {one.rule: one.message for one in reversed(report.findings) if one.rule != UNCHECKED}
+    say_notes([*made.notes, *warnings.values()])

@@ -1,0 +1,135 @@
+"""What `ebsim adopt` does: a placement that an engine runs with becomes a plan file, without any evidence."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from easybalance_sim import exports
+from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.exports.checks import MOE
+from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document
+
+POLICY = "adopted"
+STATUS = "not judged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adopted:
+    """A plan document without evidence. notes: what was assumed, and what was changed."""
+
+    document: PlanDocument
+    notes: tuple[str, ...]
+
+
+def adopt(
+    path: Path, engine: str, deployment: Deployment, *, model: str = "", ranks_per_node: int | None = None
+) -> Adopted:
+    """The plan file of an engine's file that has passed its rules; rows of dense and MTP layers are left out.
+
+    Where layers have slots of their own number, the smaller ones are filled up with second copies of experts on the
+    rank that alone serves them, which leaves the load of every rank as it was. Raises `PlanError`, `UsageError`.
+    """
+    module = exports.load(engine)
+    file = module.read(path)
+    ranks = _ranks(file, deployment)
+    layers = deployment.moe_layers or file.layers
+    file = _of_layers(file, layers, numbered=module.RULES.layers == MOE)
+    notes = _assumed(file, deployment)
+    experts = deployment.experts or file.experts or max(max(row) for row in file.rows) + 1
+    if file.ranks_of_rows is not None and len(set(file.ranks_of_rows)) > 1:
+        file, added = _filled_up(file)
+        notes.append(
+            f"layers differ in slots: {added} slots were filled with a second copy on the same rank, which leaves the "
+            "load of every rank as deployed (`ebsim lint` reports them, an export refuses them)"
+        )
+    plan = file.plan(experts, ranks, POLICY)
+    topology = uniform(ranks, ranks_per_node or min(8, ranks), 1)
+    made = document(
+        plan,
+        layer_ids=layers,
+        topology=replace(topology, slots_per_rank=plan.slots_per_rank),
+        trace=_NO_TRACE,
+        dispatch="even",
+        evidence={"adopted": {"engine": module.TITLE, "file": path.name, "sha256": _digest(path), "notes": notes}},
+        verdict={"status": STATUS, "findings": []},
+        migration={},
+        model=model or "unknown",
+    )
+    return Adopted(document=made, notes=tuple(notes))
+
+
+_NOTHING = {"steps": None, "windows": None, "tokens": None}
+_NO_TRACE = TraceRecord(fingerprint="", files=(), file_fingerprints=(), fit=_NOTHING, held_out=_NOTHING, split={})
+
+
+def _ranks(file: EngineFile, deployment: Deployment) -> int:
+    """What was said, or the devices that the file lists."""
+    if deployment.ranks is not None:
+        return deployment.ranks
+    if file.ranks_of_rows is None:
+        raise UsageError("the file does not say how many ranks it is for", where=str(file.path), fix="say --ranks")
+    return len(file.ranks_of_rows[0])
+
+
+def _of_layers(file: EngineFile, layers: Sequence[int], *, numbered: bool) -> EngineFile:
+    """Only the rows of the MoE layers, whose ids are given; numbered: rows are counted from 0, MoE layers only."""
+    row_of = {layer: row for row, layer in enumerate(file.layers)}
+    wanted = range(len(layers)) if numbered else layers
+    missing = [layer for layer in wanted if layer not in row_of]
+    if missing:
+        raise PlanError(f"no row for MoE layer {missing[0]}", where=str(file.path), fix="check --model or --layers")
+    chosen = [row_of[layer] for layer in wanted]
+    devices = file.ranks_of_rows
+    return replace(
+        file,
+        layers=tuple(layers),
+        rows=tuple(file.rows[row] for row in chosen),
+        ranks_of_rows=None if devices is None else tuple(devices[row] for row in chosen),
+    )
+
+
+def _assumed(file: EngineFile, deployment: Deployment) -> list[str]:
+    if deployment.moe_layers is not None:
+        return []
+    return [
+        f"the model is not known: every row is taken for an MoE layer, ids {file.layers[0]} to {file.layers[-1]} "
+        "(say --model or --layers)"
+    ]
+
+
+def _filled_up(file: EngineFile) -> tuple[EngineFile, int]:
+    """Every rank with as many slots in each layer as in its fullest one; the number of slots that were added."""
+    devices = file.ranks_of_rows or ()
+    wanted = tuple(max(sizes) for sizes in zip(*devices, strict=True))
+    rows = tuple(
+        _fill(row, sizes, wanted, f"{file.path}: layer {layer}")
+        for row, sizes, layer in zip(file.rows, devices, file.layers, strict=True)
+    )
+    added = sum(len(new) - len(old) for new, old in zip(rows, file.rows, strict=True))
+    return replace(file, rows=rows, ranks_of_rows=(wanted,) * len(rows)), added
+
+
+def _fill(row: Sequence[int], sizes: Sequence[int], wanted: Sequence[int], where: str) -> tuple[int, ...]:
+    filled: list[int] = []
+    start = 0
+    for rank, (size, room) in enumerate(zip(sizes, wanted, strict=True)):
+        held = row[start : start + size]
+        alone = [expert for expert in held if row.count(expert) == 1]
+        if room > size and not alone:
+            raise PlanError(
+                f"rank {rank} has {size} slots here and {room} in other layers, and serves no expert alone",
+                where=where,
+                fix="give every layer the same slots",
+            )
+        filled += [*held, *(alone[at % len(alone)] for at in range(room - size))]
+        start += size
+    return tuple(filled)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
