@@ -190,6 +190,8 @@ def _stand_ins(engine: SGLang) -> dict[str, ModuleType]:
         "elastic_ep.elastic_ep": {"elastic_expanded_world_enabled": lambda: False},
         "model_loader": {"get_model_architecture": lambda config: (model, "Model")},
         "environ": {"envs": SimpleNamespace(SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR=recorder_folder)},
+        "layers": {"__path__": []},
+        "layers.moe": {"get_moe_a2a_backend": SimpleNamespace},
         "model_executor": {"__path__": []},
         "model_executor.forward_batch_info": {"ForwardBatch": ForwardBatch, "ForwardMode": SimpleNamespace},
         "observability": {"__path__": []},
