@@ -78,6 +78,9 @@ def _ranks(file: EngineFile, deployment: Deployment) -> int:
 
 def _of_layers(file: EngineFile, layers: Sequence[int], *, numbered: bool) -> EngineFile:
     """Only the rows of the MoE layers, whose ids are given; numbered: rows are counted from 0, MoE layers only."""
+    if numbered and len(file.rows) == 1:
+        # One row for every layer is a form of vLLM's that its rules allow.
+        return replace(file, layers=tuple(layers), rows=file.rows * len(layers))
     row_of = {layer: row for row, layer in enumerate(file.layers)}
     wanted = range(len(layers)) if numbered else layers
     missing = [layer for layer in wanted if layer not in row_of]

@@ -19,7 +19,8 @@ DIVISIBILITY, DUPLICATE, REPLICAS, UNEVEN, DEVICES = "divisibility", "duplicate"
 DECLARED, EXPECTED, REDUNDANT = "slots-declared", "slots-expected", "redundant"
 LAYERS, EXTRA_LAYERS, MTP = "layers", "extra-layers", "mtp"
 SLOT_LIMIT, EXPERT_LIMIT = "slot-limit", "expert-limit"
-UNKNOWN_KEY, DEVICE_ORDER, MOVED, CHECKSUM, UNCHECKED = "unknown-key", "device-order", "moved", "checksum", "unchecked"
+UNKNOWN_KEY, SUFFIX, DEVICE_ORDER, MOVED = "unknown-key", "suffix", "device-order", "moved"
+CHECKSUM, UNCHECKED = "checksum", "unchecked"
 
 UNIVERSAL = (NOT_INTEGER, RAGGED, NEGATIVE, RANGE, COVERAGE, DIVISIBILITY, DUPLICATE, REPLICAS, EXPECTED, LAYERS)
 """Rules that every engine must say something about."""
@@ -41,13 +42,15 @@ class Rules:
     """One engine's behaviour.
 
     engine: name and version · layers: `HIDDEN`, `MOE` or `ABSOLUTE` · effects: by rule name, see `UNIVERSAL` for
-    those that must be there · source: the files that were read or run to know it.
+    those that must be there · source: the files that were read or run to know it · suffixes: file endings that the
+    engine insists on.
     """
 
     engine: str
     layers: str
     effects: Mapping[str, Effect]
     source: str
+    suffixes: tuple[str, ...] = ()
 
     def found(self, rule: str, what: str, *, layer: int | None = None, slot: int | None = None) -> list[Finding]:
         """The finding "what; engine does", or none where `rule` means nothing to the engine."""
@@ -65,6 +68,8 @@ def check_file(rules: Rules, file: EngineFile, deployment: Deployment) -> list[F
     """
     experts = deployment.experts or file.experts or _largest_id(file) + 1
     findings = [*file.findings, *_unchecked(file, deployment, experts)]
+    if rules.suffixes and file.path.suffix not in rules.suffixes:
+        findings += rules.found(SUFFIX, f"the name does not end in {' or '.join(rules.suffixes)}")
     findings += _shape(rules, file, deployment, experts)
     findings += _layers(rules, file, deployment)
     for row, layer in enumerate(file.layers):

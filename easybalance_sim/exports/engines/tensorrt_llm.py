@@ -7,18 +7,45 @@ missing, an MTP layer included, is a KeyError at start-up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import PlanError
-from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY
-from easybalance_sim.exports.engine_file import EngineFile
+from easybalance_sim.exports import checks as rule
+from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
+from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.reading import count, parse_yaml, read_text, require_list, require_mapping
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 
 TITLE = "TensorRT-LLM (MoeLoadBalancerConfig, commit c85e8726)"
 SUFFIXES = (".yaml", ".yml")
 ROWS, SLOTS, UPDATES = "initial_global_assignments", "num_slots", "layer_updates_per_iter"
+
+
+RULES = Rules(
+    engine="TensorRT-LLM",
+    layers=rule.ABSOLUTE,
+    source="tensorrt_llm: MoeLoadBalancerConfig.setup and setInitialWeightAssignments, read, not run",
+    effects={
+        rule.UNKNOWN_KEY: Effect(level=ERROR, does="refuses the file"),
+        rule.DECLARED: Effect(level=ERROR, does="stops with a ValueError"),
+        rule.NOT_INTEGER: Effect(level=ERROR, does="refuses the file, or reads text and whole floats as numbers"),
+        rule.RAGGED: Effect(level=ERROR, does="stops with a ValueError"),
+        rule.NEGATIVE: Effect(level=ERROR, does="stops with an AssertionError"),
+        rule.RANGE: Effect(level=ERROR, does="stops with an AssertionError"),
+        rule.COVERAGE: Effect(level=ERROR, does="stops with an AssertionError"),
+        rule.DIVISIBILITY: Effect(level=ERROR, does="stops with a ValueError"),
+        rule.DUPLICATE: Effect(level=WARNING, does="accepts it, the second copy only takes memory"),
+        rule.REPLICAS: Effect(level=WARNING, does="accepts it, copies beyond one per rank only take memory"),
+        rule.EXPECTED: Effect(level=WARNING, does="goes by the file's num_slots"),
+        rule.LAYERS: Effect(level=ERROR, does="stops with a KeyError"),
+        rule.MTP: Effect(level=WARNING, does="stops with a KeyError when MTP decoding is on"),
+        rule.EXTRA_LAYERS: Effect(level=WARNING, does="never looks at it"),
+        rule.SLOT_LIMIT: Effect(level=ERROR, does="keeps slot ids in int16"),
+        rule.EXPERT_LIMIT: Effect(level=ERROR, does="has no kernel for so many"),
+    },
+)
 
 
 def read(path: Path) -> EngineFile:
@@ -37,6 +64,11 @@ def read(path: Path) -> EngineFile:
         slots=count(content.get(SLOTS)),
         findings=(*_keys(content), *_layer_keys(assignments)),
     )
+
+
+def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
+    """Everything that is wrong with `file`, whether TensorRT-LLM looks or not."""
+    return check_file(RULES, file, deployment)
 
 
 def _layer_id(key: Any, where: str) -> int:

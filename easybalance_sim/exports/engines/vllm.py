@@ -7,12 +7,14 @@ draft model's layers are not among them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import PlanError
-from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY
-from easybalance_sim.exports.engine_file import EngineFile
+from easybalance_sim.exports import checks as rule
+from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
+from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.reading import (
     count,
     parse_json,
@@ -30,6 +32,29 @@ RECORD, VERSION = "eplb_initial_mapping", 1
 _RECORD_KEYS = ("record_type", "version", "num_redundant_experts", "num_slots", "initial_global_assignments")
 
 
+RULES = Rules(
+    engine=TITLE,
+    layers=rule.MOE,
+    source="vllm 0.33.0: distributed/eplb (maps run on a CPU); declared numbers: text and tests of PR #41141",
+    effects={
+        rule.UNKNOWN_KEY: Effect(level=WARNING, does="was not run with it"),
+        rule.DECLARED: Effect(level=ERROR, does="was not run with it (PR #41141)"),
+        rule.REDUNDANT: Effect(level=ERROR, does="stops with a ValueError (PR #41141)"),
+        rule.NOT_INTEGER: Effect(level=ERROR, does="makes an int64 tensor of the rows and stops or cuts it off"),
+        rule.RAGGED: Effect(level=ERROR, does="makes one tensor of the rows and stops"),
+        rule.NEGATIVE: Effect(level=ERROR, does="accepts it and leaves the slot unused"),
+        rule.RANGE: Effect(level=ERROR, does="stops with a RuntimeError"),
+        rule.COVERAGE: Effect(level=ERROR, does="accepts it with 0 replicas"),
+        rule.DIVISIBILITY: Effect(level=ERROR, does="stops with an AssertionError"),
+        rule.DUPLICATE: Effect(level=WARNING, does="accepts it, the second copy only takes memory"),
+        rule.REPLICAS: Effect(level=WARNING, does="accepts it, copies beyond one per rank only take memory"),
+        rule.EXPECTED: Effect(level=ERROR, does="stops with an AssertionError"),
+        rule.LAYERS: Effect(level=ERROR, does="has no row for a layer and stops"),
+        rule.EXTRA_LAYERS: Effect(level=ERROR, does="has no layer for a row and stops"),
+    },
+)
+
+
 def read(path: Path) -> EngineFile:
     """Read a plug-in folder, or the file of either pull request. Raises `PlanError` when it holds no placement."""
     if path.is_dir():
@@ -41,6 +66,11 @@ def read(path: Path) -> EngineFile:
     if isinstance(content, dict):
         return _read_record(path, _mapping_record(text, where))
     return _read_list(path, require_list(content, "the file", where))
+
+
+def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
+    """Everything that is wrong with `file`, whether vLLM looks or not."""
+    return check_file(RULES, file, deployment)
 
 
 def _read_plugin(path: Path) -> EngineFile:

@@ -11,13 +11,41 @@ from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import PlanError
-from easybalance_sim.exports.checks import DECLARED, DEVICE_ORDER
-from easybalance_sim.exports.engine_file import EngineFile
+from easybalance_sim.exports import checks as rule
+from easybalance_sim.exports.checks import DECLARED, DEVICE_ORDER, Effect, Rules, check_file
+from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.reading import parse_json, read_text, require_list, require_mapping
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 
 TITLE = "vllm-ascend 182b75ea84, model runner v1"
 SUFFIXES = (".json",)
+
+
+RULES = Rules(
+    engine="vllm-ascend 182b75e",
+    layers=rule.MOE,
+    suffixes=SUFFIXES,
+    source="vllm-ascend 182b75ea84: eplb/core/eplb_utils.py run on a CPU; check_expert_placement read",
+    effects={
+        rule.SUFFIX: Effect(level=ERROR, does="stops with a TypeError"),
+        rule.DECLARED: Effect(level=ERROR, does="stops with a ValueError (Invalid EPLB Table)"),
+        rule.DEVICE_ORDER: Effect(level=WARNING, does="goes by the place"),
+        rule.NOT_INTEGER: Effect(level=ERROR, does="was not run with it"),
+        rule.RAGGED: Effect(level=ERROR, does="stops with a ValueError"),
+        rule.UNEVEN: Effect(level=ERROR, does="stops with a ValueError"),
+        rule.NEGATIVE: Effect(level=ERROR, does="accepts it and wraps to the last expert"),
+        rule.RANGE: Effect(level=ERROR, does="stops with an IndexError"),
+        rule.COVERAGE: Effect(level=ERROR, does="accepts it, its slot table gets too short and ids shift"),
+        rule.DIVISIBILITY: Effect(level=ERROR, does="stops with a ValueError"),
+        rule.DUPLICATE: Effect(level=ERROR, does="accepts it and gets a wrong slot table"),
+        rule.REPLICAS: Effect(level=ERROR, does="accepts it and gets a wrong slot table"),
+        rule.DEVICES: Effect(level=ERROR, does="accepts it and drops the devices beyond its ranks"),
+        rule.EXPECTED: Effect(level=ERROR, does="stops: EPLB local expert capacity mismatch"),
+        rule.LAYERS: Effect(level=ERROR, does="stops with a ValueError (Invalid EPLB Table)"),
+        rule.EXTRA_LAYERS: Effect(level=WARNING, does="takes a layer after the last for the MTP layer"),
+        rule.MOVED: Effect(level=ERROR, does="rejects the layer while it serves and keeps the old one"),
+    },
+)
 
 
 def read(path: Path) -> EngineFile:
@@ -38,6 +66,11 @@ def read(path: Path) -> EngineFile:
         ranks_of_rows=tuple(tuple(len(device) for device in layer) for layer in devices),
         findings=tuple(_findings(content, layers, devices)),
     )
+
+
+def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
+    """Everything that is wrong with `file`, whether vllm-ascend looks or not."""
+    return check_file(RULES, file, deployment)
 
 
 def _devices(index: int, layer: dict[Any, Any], where: str) -> list[Sequence[Any]]:
