@@ -1,16 +1,13 @@
-"""Reads what engine files are made of (JSON, YAML, PyTorch) without trusting any of it."""
+"""Reads what engine files are made of (JSON, YAML) without trusting any of it."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from easybalance_sim.errors import PlanError, UsageError
-
-_TORCH = "install the extra: pip install 'easybalance-sim[torch]'"
+from easybalance_sim.errors import PlanError
 
 
 def read_text(path: Path) -> str:
@@ -40,30 +37,6 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=loader)
     except (yaml.YAMLError, ValueError, TypeError, OverflowError, AttributeError, RecursionError) as error:
         raise PlanError(f"not YAML: {' '.join(str(error).split())}", where=where) from error
-
-
-def read_torch(path: Path) -> Any:
-    """What a `.pt` file holds; tensors on the CPU, nothing is unpickled but tensors and plain types.
-
-    Raises `UsageError` without PyTorch, `PlanError` for a file that cannot be read that way.
-    """
-    torch = import_torch(str(path))
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise PlanError(f"cannot read: {error.strerror}", where=str(path), fix="check the path") from error
-    except Exception as error:
-        # A damaged file makes PyTorch's reader fail in many ways: zip, pickle, key, index, runtime errors.
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise PlanError(f"not a PyTorch file of tensors: {reason}", where=str(path)) from error
-
-
-def import_torch(where: str) -> Any:
-    """PyTorch. Raises `UsageError` where it is not installed."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise UsageError(".pt files need PyTorch", where=where, fix=_TORCH) from error
 
 
 def require_mapping(value: Any, what: str, where: str) -> dict[Any, Any]:

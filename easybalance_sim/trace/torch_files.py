@@ -24,7 +24,7 @@ def read_pt(path: Path) -> Any:
 
     Raises `UsageError` when PyTorch is missing, `TraceError` for a file that is damaged or holds anything else.
     """
-    torch, where = _torch(path), str(path)
+    torch, where = require_torch(path), str(path)
     if not path.is_file():
         raise TraceError("no such file", where=where, fix="check the path")
     try:
@@ -38,7 +38,8 @@ def read_pt(path: Path) -> Any:
         ) from error
 
 
-def _torch(path: Path) -> Any:
+def require_torch(path: Path) -> Any:
+    """PyTorch, for the file at `path`. Raises `UsageError` when it is missing."""
     try:
         return importlib.import_module("torch")
     except ImportError as error:

@@ -7,20 +7,76 @@ missing, an MTP layer included, is a KeyError at start-up.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import PlanError
+from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.placement import Limits, Placement, placement
 from easybalance_sim.exports.reading import count, parse_yaml, read_text, require_list, require_mapping
-from easybalance_sim.plan.lint import ERROR, WARNING, Finding
+from easybalance_sim.exports.record import record_of
+from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.exports.writing import require_output, require_schema
+from easybalance_sim.files import write_text
+from easybalance_sim.plan.lint import ERROR, INT16_SLOTS, KERNEL_EXPERTS, WARNING, Finding
+from easybalance_sim.plan.planfile import PlanDocument
 
 TITLE = "TensorRT-LLM (MoeLoadBalancerConfig, commit c85e8726)"
 SUFFIXES = (".yaml", ".yml")
+SCHEMAS = ()
 ROWS, SLOTS, UPDATES = "initial_global_assignments", "num_slots", "layer_updates_per_iter"
+_LIMITS = Limits(engine="TensorRT-LLM", slots=INT16_SLOTS, experts=KERNEL_EXPERTS)
+
+
+def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
+    """Write the YAML: a row for each MoE layer by its absolute id, MTP layers included, and static.
+
+    Raises `PlanError` for a plan that TensorRT-LLM cannot hold, `UsageError` where `output` cannot be written.
+    """
+    require_schema(schema, SCHEMAS)
+    require_output(output, SUFFIXES)
+    placed = placement(document, deployment, _LIMITS)
+    made_up = [layer for layer in deployment.mtp_layers if layer not in placed.mtp_rows]
+    rows = {**placed.rows, **placed.mtp_rows, **dict.fromkeys(made_up, placed.filler)}
+    lines = [f"{SLOTS}: {placed.slots}", f"{UPDATES}: 0", f"{ROWS}:"]
+    lines += [f"  {layer}: {list(rows[layer])}" for layer in sorted(rows)]
+    write_text(output, "\n".join(lines) + "\n")
+    sidecar = write_sidecar(output, record_of(document, "tensorrt-llm"))
+    return Exported(
+        files=(output, sidecar), launch=_launch(placed, output), notes=_notes(document, deployment, made_up)
+    )
+
+
+def _launch(placed: Placement, output: Path) -> tuple[str, ...]:
+    return (
+        f"--tp_size {placed.ranks} --ep_size {placed.ranks} --extra_llm_api_options OPTIONS.yaml",
+        "# OPTIONS.yaml:",
+        "enable_attention_dp: true",
+        "moe_config:",
+        f"  load_balancer: {json.dumps(str(output), ensure_ascii=False)}",
+    )
+
+
+def _notes(document: PlanDocument, deployment: Deployment, made_up: list[int]) -> tuple[str, ...]:
+    notes = [
+        "only MoE backends that balance load use it (moe_config.backend), and only for models that TensorRT-LLM lists "
+        "for it: it is ignored otherwise, without a word"
+    ]
+    if made_up:
+        notes.append(f"MTP layer {made_up[0]} is not in the plan: its row is the one that engines start with")
+    if deployment.moe_layers is None:
+        notes.append(
+            "the model is not known: that no MoE or MTP layer is missing, which stops TensorRT-LLM, was not checked "
+            "(--model)"
+        )
+    if document.dispatch != "tensorrt-llm":
+        notes.append(f"the plan was judged under --dispatch {document.dispatch}, not tensorrt-llm")
+    return tuple(notes)
 
 
 RULES = Rules(

@@ -6,19 +6,72 @@ and `device_count` are not read. An expert that is twice on a device, or nowhere
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import PlanError
+from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, DEVICE_ORDER, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.placement import Limits, Placement, Row, placement
 from easybalance_sim.exports.reading import parse_json, read_text, require_list, require_mapping
+from easybalance_sim.exports.record import record_of
+from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.exports.writing import require_output, require_schema
+from easybalance_sim.files import write_text
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
+from easybalance_sim.plan.planfile import PlanDocument
 
 TITLE = "vllm-ascend 182b75ea84, model runner v1"
 SUFFIXES = (".json",)
+SCHEMAS = ()
+_LIMITS = Limits(engine="vllm-ascend")
+
+
+def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
+    """Write the expert map: the MoE layers in order, each with the experts of its devices in slot order.
+
+    Raises `PlanError` for a plan that vllm-ascend cannot hold, `UsageError` where `output` cannot be written.
+    """
+    require_schema(schema, SCHEMAS)
+    require_output(output, SUFFIXES)
+    placed = placement(document, deployment, _LIMITS)
+    layers = [_layer(place, row, placed) for place, row in enumerate(placed.rows.values())]
+    write_text(output, json.dumps({"moe_layer_count": len(layers), "layer_list": layers}, indent=2))
+    sidecar = write_sidecar(output, record_of(document, "vllm-ascend"))
+    return Exported(files=(output, sidecar), launch=_launch(placed, output), notes=_notes(document, placed))
+
+
+def _layer(place: int, row: Row, placed: Placement) -> dict[str, Any]:
+    each = placed.slots_per_rank
+    devices = [
+        {"device_id": rank, "device_expert": list(row[rank * each : (rank + 1) * each])} for rank in range(placed.ranks)
+    ]
+    return {"layer_id": place, "device_count": placed.ranks, "device_list": devices}
+
+
+def _launch(placed: Placement, output: Path) -> tuple[str, ...]:
+    config = {"eplb_config": {"expert_map_path": str(output), "num_redundant_experts": placed.redundant}}
+    return (
+        f"--enable-expert-parallel  # with {placed.ranks} expert-parallel ranks (tensor × data parallel)",
+        f"--additional-config {shlex.quote(json.dumps(config, ensure_ascii=False))}",
+    )
+
+
+def _notes(document: PlanDocument, placed: Placement) -> tuple[str, ...]:
+    notes = [
+        "model runner v1 only (v2 refuses expert_map_path); at 182b75ea84 checkpoints are loaded into the order that "
+        "vLLM starts with, so compare answers with and without the map before you serve with it"
+    ]
+    if document.dispatch not in ("ascend-v1", "even"):
+        notes.append(f"the plan was judged under --dispatch {document.dispatch}, not ascend-v1")
+    if placed.mtp_rows:
+        notes.append(f"MTP layer {next(iter(placed.mtp_rows))} is left out: the map numbers the main model's layers")
+    return tuple(notes)
 
 
 RULES = Rules(

@@ -1,0 +1,118 @@
+"""What every engine file is made from: the rows of a plan whose ranks all hold the same number of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from easybalance_sim.errors import PlanError
+from easybalance_sim.exports.engine_file import Deployment
+from easybalance_sim.plan.lint import ERROR, lint
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import PlanDocument
+from easybalance_sim.replay.dispatch import dense_row
+
+Row = Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What an engine can hold at most. engine: as messages call it · slots, redundant: per layer · experts: E;
+    None = no limit is known."""
+
+    engine: str
+    slots: int | None = None
+    redundant: int | None = None
+    experts: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A plan as engines take it: P = ranks · slots_per_rank slots in every layer.
+
+    rows: of each MoE layer by its absolute id, ids rising · mtp_rows: the same of MTP layers, if the plan has them ·
+    filler: a valid row for layers that the plan does not place (slot modulo E, as engines start by themselves).
+    """
+
+    ranks: int
+    slots_per_rank: int
+    experts: int
+    rows: Mapping[int, Row]
+    mtp_rows: Mapping[int, Row]
+    filler: Row
+
+    @property
+    def slots(self) -> int:
+        """P."""
+        return self.ranks * self.slots_per_rank
+
+    @property
+    def redundant(self) -> int:
+        """P - E."""
+        return self.slots - self.experts
+
+
+def placement(document: PlanDocument, deployment: Deployment, limits: Limits) -> Placement:
+    """The placement of a plan for an engine. Raises `PlanError` with the reason why that engine cannot hold it."""
+    plan = document.plan()
+    _require_even(plan, limits)
+    _require_clean(plan, document, limits)
+    _require_within(plan, limits)
+    _require_model(document, deployment)
+    rows = dict(sorted((record.layer, record.expert_of_slot) for record in document.layers))
+    return Placement(
+        ranks=plan.ranks,
+        slots_per_rank=int(plan.slots_per_rank[0]),
+        experts=plan.experts,
+        rows={layer: row for layer, row in rows.items() if layer not in deployment.mtp_layers},
+        mtp_rows={layer: row for layer, row in rows.items() if layer in deployment.mtp_layers},
+        filler=dense_row(plan).expert_of_slot[0].tolist(),
+    )
+
+
+def _require_even(plan: Plan, limits: Limits) -> None:
+    least, most = int(plan.slots_per_rank.min()), int(plan.slots_per_rank.max())
+    if least != most:
+        raise PlanError(
+            f"ranks hold {least} to {most} slots, {limits.engine} wants the same number on every rank",
+            fix="plan with one --slots-per-rank for all",
+        )
+
+
+def _require_clean(plan: Plan, document: PlanDocument, limits: Limits) -> None:
+    broken = [finding for finding in lint(plan) if finding.level == ERROR]
+    if broken:
+        first = broken[0]
+        more = f" ({len(broken) - 1} more such faults)" if len(broken) > 1 else ""
+        where = "" if first.layer is None else f"layer {document.layer_ids[first.layer]}, slot {first.slot}"
+        raise PlanError(
+            f"{first.message}{more}: {limits.engine} would serve wrong experts", where=where, fix="plan again"
+        )
+
+
+def _require_within(plan: Plan, limits: Limits) -> None:
+    for what, has, most in (
+        ("slots per layer", plan.slots, limits.slots),
+        ("redundant slots per layer", plan.redundant_slots, limits.redundant),
+        ("experts", plan.experts, limits.experts),
+    ):
+        if most is not None and has > most:
+            raise PlanError(f"{has} {what}, {limits.engine} takes {most} at most", fix="plan with fewer")
+
+
+def _require_model(document: PlanDocument, deployment: Deployment) -> None:
+    if deployment.experts not in (None, document.experts):
+        raise PlanError(
+            f"the plan is for {document.experts} experts, the model has {deployment.experts}", fix="correct --model"
+        )
+    if deployment.moe_layers is None:
+        return
+    has, wanted = set(document.layer_ids), set(deployment.moe_layers)
+    missing, foreign = sorted(wanted - has), sorted(has - wanted - set(deployment.mtp_layers))
+    if missing:
+        raise PlanError(
+            f"the plan lacks {len(missing)} of the model's {len(wanted)} MoE layers, first layer {missing[0]}",
+            fix="plan from a trace of all layers, or correct --model",
+        )
+    if foreign:
+        raise PlanError(f"layer {foreign[0]} is no MoE layer of the model", fix="correct --model")
