@@ -52,7 +52,9 @@ def read_only_array(path: Path) -> AnyArray:
 
 def as_counts(values: Any, where: str, what: str = "counts") -> IntArray:
     """int64[…] of numbers that must be whole, 0 to 2^53. Raises `TraceError` naming the first that is not."""
-    array: AnyArray = np.asarray(values)
+    if not isinstance(values, np.ndarray):
+        raise TraceError(f"{what} are no array", where=where, fix="record it again")
+    array: AnyArray = values
     if array.dtype.kind not in "iuf":
         raise TraceError(f"{what} are of type {array.dtype}", where=where, fix="record whole numbers")
     bad = np.argwhere(~(array >= 0) | (array > _MOST) | (array != np.floor(array)))

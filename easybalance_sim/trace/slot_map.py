@@ -9,6 +9,8 @@ import numpy as np
 from easybalance_sim.arrays import AnyArray, Int32Array, IntArray, frozen, require_shape
 from easybalance_sim.errors import TraceError
 
+MOST_EXPERTS = 65536
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SlotMap:
@@ -16,17 +18,19 @@ class SlotMap:
 
     expert_of_slot: int32[L, P] · experts: E · name: where the map comes from, for messages · layers: absolute ids of
     the rows, () = not known.
-    Raises `TraceError` when a slot holds no expert of 0..E-1.
+    Raises `TraceError` when a slot holds no expert of 0..E-1, or E is beyond what a trace can name.
     """
 
-    expert_of_slot: Int32Array
+    expert_of_slot: Int32Array | IntArray
     experts: int
     name: str
     layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "expert_of_slot", frozen(self.expert_of_slot, np.int32))
-        require_shape("expert_of_slot", self.expert_of_slot, (None, None))
+        require_shape("expert_of_slot", np.asarray(self.expert_of_slot), (None, None))
+        if not 1 <= self.experts <= MOST_EXPERTS:
+            raise TraceError(f"{self.experts} experts", where=self.name, fix="give the plan that was in force")
+        # Before the ids are narrowed: one beyond 32 bits would come back as another expert.
         bad = np.argwhere((self.expert_of_slot < 0) | (self.expert_of_slot >= self.experts))
         if len(bad):
             layer, slot = (int(n) for n in bad[0])
@@ -36,6 +40,7 @@ class SlotMap:
                 where=self.name,
                 fix="give the plan that was in force",
             )
+        object.__setattr__(self, "expert_of_slot", frozen(self.expert_of_slot, np.int32))
 
     @property
     def slots(self) -> int:
