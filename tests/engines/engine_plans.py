@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, Int32Array, frozen
+from easybalance_sim.arrays import Int32Array, frozen
 from easybalance_sim.cluster.topology import Topology, uniform
+from easybalance_sim.exports import load
+from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, document
 from easybalance_sim.policies import Problem, make
@@ -20,7 +21,8 @@ from tests.plan_documents import example_trace
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model on a cluster. dense: hidden layers in front of the MoE layers · moe: MoE layers."""
+    """A model on a cluster. dense: layers in front of the first MoE layer · moe: MoE layers · every: from one MoE layer
+    to the next."""
 
     ranks: int
     nodes: int
@@ -28,7 +30,18 @@ class Case:
     slots_per_rank: int
     dense: int
     moe: int
+    every: int = 1
     seed: int = 0
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Absolute ids of the MoE layers."""
+        return tuple(range(self.dense, self.hidden_layers, self.every))
+
+    @property
+    def hidden_layers(self) -> int:
+        """All layers."""
+        return self.dense + self.moe * self.every
 
     @property
     def topology(self) -> Topology:
@@ -42,7 +55,7 @@ class Case:
             ranks=self.ranks,
             nodes=self.nodes,
             experts=self.experts,
-            hidden_layers=self.dense + self.moe,
+            hidden_layers=self.hidden_layers,
             redundant=self.ranks * self.slots_per_rank - self.experts,
         )
 
@@ -57,7 +70,7 @@ class Case:
         """A plan file's content."""
         return document(
             plan,
-            layer_ids=range(self.dense, self.dense + self.moe),
+            layer_ids=self.layers,
             topology=self.topology,
             trace=example_trace(),
             dispatch="sglang-static",
@@ -68,14 +81,18 @@ class Case:
 
     def dispatch_table(self, plan: Plan) -> Int32Array:
         """int32[R, L, E]: the slot to which each source rank sends each expert's tokens in our replay."""
-        layers = range(self.dense, self.dense + self.moe)
-        return prepare("sglang-static", plan, frozen(self.topology.node_of_rank, np.int32), 0, layers).table
+        return prepare("sglang-static", plan, frozen(self.topology.node_of_rank, np.int32), 0, self.layers).table
 
 
 DEEPSEEK_V3 = Case(ranks=32, nodes=4, experts=256, slots_per_rank=9, dense=3, moe=58)
 
 
-def location_file(path: Path, rows: AnyArray) -> Path:
-    """A JSON file for --init-expert-location. rows: [hidden layers, P]."""
-    path.write_text(json.dumps({"physical_to_logical_map": rows.tolist()}))
-    return path
+def exported(case: Case, plan: Plan, output: Path) -> Path:
+    """The file for --init-expert-location that we write, .json or .pt."""
+    deployment = Deployment(
+        ranks=case.ranks,
+        experts=case.experts,
+        hidden_layers=case.hidden_layers,
+        moe_layers=case.layers,
+    )
+    return load("sglang").write(case.document(plan), deployment, output, "").files[0]

@@ -13,7 +13,7 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.plan.plan import Plan
-from tests.engines.engine_plans import Case, location_file
+from tests.engines.engine_plans import Case, exported
 from tests.engines.sglang_runtime import ForwardBatch, SGLang
 from tests.replay_cases import random_ids
 
@@ -62,8 +62,7 @@ class Recording:
         """One dump of each of `ranks`; each is fed its own tokens, the last the rest too."""
         case, plan = self.case, self.plan
         serving = replace(case.serving, recorder=self.mode, buffer=self.buffer)
-        rows = np.concatenate([np.tile(np.arange(plan.slots) % plan.experts, (case.dense, 1)), plan.expert_of_slot])
-        file = location_file(folder.parent / "location.json", rows)
+        file = exported(case, plan, folder.parent / "location.json")
         for rank in ranks:
             metadata = sglang.load(file, serving, rank)
             recorder = sglang.recorder(metadata, serving, rank, folder)
