@@ -16,15 +16,13 @@ import cupy
 import numpy as np
 
 from easybalance_sim.kernels.cupy_tiles import kernel
+from easybalance_sim.kernels.timing import COPY_HOST, COPY_PEER
 
 WARM_UPS = 3
 """Runs before those that count: cuBLAS chooses its kernel, pages are mapped, clocks rise."""
 
 FLUSHED = 8
 """Memory that is read before every run, in sizes of the L2 cache."""
-
-COPIES = ("copy-device", "copy-host", "copy-peer")
-"""Within the GPU, from page-locked host memory, to another GPU."""
 
 _THREADS, _BLOCKS_PER_PROCESSOR = 256, 8
 _ALL = (1 << 64) - 1
@@ -33,8 +31,6 @@ _DTYPES = {
     "bf16": (14, 0x807F_807F_807F_807F, 0x3C80_3C80_3C80_3C80),
     "fp16": (2, 0x83FF_83FF_83FF_83FF, 0x2400_2400_2400_2400),
 }
-DTYPES = tuple(_DTYPES)
-"""What cuBLAS multiplies through cupy; FP8 and narrower need cuBLASLt or kernels of an engine."""
 
 _TRANSPOSED, _AS_IT_IS, _COMPUTE_32F, _ANY_ALGORITHM = 1, 0, 68, -1
 _FROM_HOST, _ON_DEVICE = 1, 3
@@ -79,13 +75,16 @@ class Gpu:
         return [run[0] for run in self.timed(repeats, lambda _: [partial(self._read, source)])]
 
     def copy(self, what: str, size: int, repeats: int, peer: int = 0) -> list[float]:
-        """µs of a copy of `size` bytes, one of `COPIES`, of every run. peer: the GPU to copy to. Raises MemoryError."""
+        """µs of a copy of `size` bytes, of every run. what: as `timing` names it · peer: the GPU to copy to.
+
+        Raises MemoryError.
+        """
         runtime, stream = cupy.cuda.runtime, self.stream.ptr
-        target = self._on_peer(peer, size) if what == "copy-peer" else self.words(size)
-        source = cupy.cuda.alloc_pinned_memory(size) if what == "copy-host" else self.words(size)
-        if what == "copy-peer":
+        target = self._on_peer(peer, size) if what == COPY_PEER else self.words(size)
+        source = cupy.cuda.alloc_pinned_memory(size) if what == COPY_HOST else self.words(size)
+        if what == COPY_PEER:
             start = partial(runtime.memcpyPeerAsync, target.data.ptr, peer, source.data.ptr, 0, size, stream)
-        elif what == "copy-host":
+        elif what == COPY_HOST:
             start = partial(runtime.memcpyAsync, target.data.ptr, source.ptr, size, _FROM_HOST, stream)
         else:
             start = partial(runtime.memcpyAsync, target.data.ptr, source.data.ptr, size, _ON_DEVICE, stream)

@@ -14,7 +14,8 @@ class ExpertRow:
     us: µs · hidden, intermediate: widths · experts, top_k: of the model · ep: ranks · slots: physical, over all ranks ·
     tokens: over all ranks · distribution: `uniform`, or `power_law_A` with the exponent A · eplb: whether EPLB placed
     the experts · arrived: distinct tokens recorded at the rank, -1 = not recorded · counts: assignments of every slot
-    of the rank where the table fixes them, empty = one draw of `draws` · kernel: source of the kernel.
+    of the rank where the table fixes them, empty = one draw of `draws` · kernel: source of the kernel · matrices: of an
+    expert, 3 gated.
     """
 
     us: float
@@ -30,6 +31,7 @@ class ExpertRow:
     arrived: int = -1
     counts: tuple[int, ...] = ()
     kernel: str = ""
+    matrices: int = 3
 
     @property
     def alpha(self) -> float:

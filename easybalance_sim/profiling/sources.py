@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from easybalance_sim.errors import ProfileError, UsageError
 from easybalance_sim.profiling.fit import ExpertNumbers, Peaks, cross_predicted, fit_expert, predicted_us
 from easybalance_sim.profiling.link_fit import LinkNumbers, cross_link_us, fit_link, link_us
 from easybalance_sim.profiling.rows import Dropped, ExpertRow, LinkRow, Table
-from easybalance_sim.profiling.tables import deepep, infersim, moe_perf, sglang_wideep, trtllm_wideep
+from easybalance_sim.profiling.tables import deepep, infersim, measured, moe_perf, sglang_wideep, trtllm_wideep
 from easybalance_sim.profiling.work import Workload
 
 EAGER_C0_US = 16.0
@@ -28,7 +28,8 @@ _NORMAL_NODES = 4
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertSource:
     """A table of one expert kernel. eager: its fixed time is mostly host launches, of which `EAGER_C0_US` (InferSim's
-    GEMM-only value) are kept · scattered: see `work.Workload.of` · moves_rows: whether `tok` is fitted."""
+    GEMM-only value) are kept · scattered: see `work.Workload.of` · moves_rows: whether `tok` is fitted · blocks: tile
+    heights of which the one that fits best takes the place of `block`."""
 
     read: Callable[[Path], Table[ExpertRow]]
     kernel: str
@@ -37,6 +38,7 @@ class ExpertSource:
     scattered: bool = False
     moves_rows: bool = True
     eager: bool = False
+    blocks: tuple[int, ...] = ()
 
 
 EXPERTS = {
@@ -64,12 +66,15 @@ LINKS: dict[str, Callable[[Path], Table[LinkRow]]] = {
 FUSED = "moe-perf"
 FUSED_BLOCK = 64
 TOKENS = "tokens-us"
+MEASURED = "ebsim-measured"
+_CUBLAS_BLOCKS = (16, 32, 64, 128, 256)
+_OVER_NOMINAL = 1.03
 _AICONFIGURATOR_DTYPES = {"bf16": "bfloat16"}
 
 
 def kinds() -> tuple[str, ...]:
     """The kinds of tables that can be imported."""
-    return (*EXPERTS, FUSED, *LINKS, TOKENS)
+    return (*EXPERTS, FUSED, *LINKS, TOKENS, MEASURED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,18 +93,20 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """The base profile with the table's rows in it, the fits behind them, and notes on dropped rows."""
+    """The base profile with the table's rows in it, the fits behind them, notes on dropped rows, and other notes."""
 
     profile: HardwareProfile
     fits: tuple[Fit, ...]
     dropped: tuple[Dropped, ...]
+    notes: tuple[str, ...] = ()
 
 
 def import_table(kind: str, path: Path, base: HardwareProfile, dtype: str = "fp8_block", kernel: str = "") -> Imported:
     """Read `path` and put what it measured into a copy of `base`.
 
-    dtype: of the expert weights · kernel: `kernel_source` of a table that holds several. Raises `UsageError` for an
-    unknown kind or dtype, `ProfileError` for a file that is not of the kind or has too few rows.
+    dtype: of the expert weights, where the table does not say it (`ebsim-measured` does) · kernel: `kernel_source` of a
+    table that holds several. Raises `UsageError` for an unknown kind or dtype, `ProfileError` for a file that is not of
+    the kind or has too few rows.
     """
     if kind not in kinds():
         raise UsageError(f"unknown kind of table; there are {', '.join(kinds())}", where=kind)
@@ -111,6 +118,8 @@ def import_table(kind: str, path: Path, base: HardwareProfile, dtype: str = "fp8
         return Imported(profile=profile, fits=(), dropped=())
     if kind in LINKS:
         return _links(kind, path, base)
+    if kind == MEASURED:
+        return _measured(path, base)
     return _experts(_fused(kernel, dtype) if kind == FUSED else EXPERTS[kind], path, base, dtype)
 
 
@@ -121,21 +130,52 @@ def _fused(kernel: str, dtype: str) -> ExpertSource:
     return ExpertSource(read=read, kernel=kernel, block=FUSED_BLOCK, phases=("prefill", "decode"))
 
 
+def _measured(path: Path, base: HardwareProfile) -> Imported:
+    """The experts' fit; the link of a migration where copies between GPUs were measured."""
+    found = measured.read(path)
+    if found.read_bytes_per_s > _OVER_NOMINAL * base.hbm_bytes_per_s:
+        raise ProfileError(
+            f"{found.device} read {found.read_bytes_per_s / 1e12:.2f} TB/s, more than the nominal "
+            f"{base.hbm_bytes_per_s / 1e12:.2f} TB/s of {base.title}",
+            where=str(path),
+            fix="give the --profile of the GPU that was measured",
+        )
+    source = ExpertSource(
+        read=lambda _: found.experts, kernel=measured.KERNEL, block=64, phases=("prefill", "decode"), moves_rows=False,
+        blocks=_CUBLAS_BLOCKS,
+    )  # fmt: skip
+    imported = _experts(source, path, base, found.dtype)
+    notes = [f"measured on {found.device}, put into the profile of {base.title}"]
+    if found.read_bytes_per_s:
+        share = found.read_bytes_per_s / base.hbm_bytes_per_s
+        notes.append(f"memory is read at {found.read_bytes_per_s / 1e12:.2f} TB/s, {share:.0%} of the nominal")
+    profile = imported.profile
+    if found.peer_bytes_per_s:
+        notes.append(f"copies between GPUs go at {found.peer_bytes_per_s / 1e9:,.0f} GB/s, as migration will be costed")
+        link = msgspec.structs.replace(
+            base.migration,
+            nvlink_bytes_per_s=float(round(found.peer_bytes_per_s)),
+            source=f"within a node {found.experts.source}; between nodes {base.migration.source}",
+        )
+        profile = msgspec.structs.replace(profile, migration=link)
+    return replace(imported, profile=profile, notes=tuple(notes))
+
+
 def _experts(source: ExpertSource, path: Path, base: HardwareProfile, dtype: str) -> Imported:
     table = source.read(path)
     _require_rows(table)
     rows = table.rows
-    work = Workload().of(rows, source.block, scattered=source.scattered)
     top = Peaks(bytes_per_s=base.hbm_bytes_per_s, flops=base.peak_flops[dtype], weight_bytes=WEIGHT_BYTES[dtype])
-    by_shape = len({row.shape for row in rows}) > 1
-    groups = [row.shape if by_shape else row.ep for row in rows]
+    source = _with_block(source, rows, top)
+    work = Workload().of(rows, source.block, scattered=source.scattered)
+    group, groups = _groups(rows)
     numbers = fit_expert(work, top, free_tok=source.moves_rows)
     held_out = _spread(cross_predicted(work, top, groups, free_tok=source.moves_rows), work.us)
     fit = Fit(
         name=f"{dtype} {source.kernel}",
         numbers={name: getattr(numbers, name) for name in ("c0_us", "eff_bw", "eff_flop", "q", "tok")},
         rows=len(rows),
-        group="shapes" if by_shape else "EP sizes",
+        group=group,
         errors=_spread(predicted_us(numbers, work, top), work.us),
         held_out=held_out,
     )
@@ -143,6 +183,30 @@ def _experts(source: ExpertSource, path: Path, base: HardwareProfile, dtype: str
     others = tuple(old for old in base.experts if (old.kernel, old.dtype) != (row.kernel, row.dtype))
     profile = msgspec.structs.replace(base, experts=(row, *others))
     return Imported(profile=profile, fits=(fit,), dropped=table.dropped)
+
+
+def _with_block(source: ExpertSource, rows: tuple[ExpertRow, ...], top: Peaks) -> ExpertSource:
+    """The source with the tile height, of those that it leaves open, whose fit has the smallest mean error."""
+
+    def error(block: int) -> float:
+        work = Workload().of(rows, block, scattered=source.scattered)
+        numbers = fit_expert(work, top, free_tok=source.moves_rows)
+        return _spread(predicted_us(numbers, work, top), work.us)[0]
+
+    return replace(source, block=min(source.blocks, key=error), blocks=()) if source.blocks else source
+
+
+def _groups(rows: tuple[ExpertRow, ...]) -> tuple[str, list[object]]:
+    """What is held out in turn: the first of these that differs from row to row."""
+    ways: dict[str, list[object]] = {
+        "shapes": [row.shape for row in rows],
+        "EP sizes": [row.ep for row in rows],
+        "numbers of active experts": [sum(count > 0 for count in row.counts) for row in rows],
+        "token counts": [row.tokens for row in rows],
+    }
+    return next(
+        ((name, groups) for name, groups in ways.items() if len(set(groups)) > 1), ("EP sizes", ways["EP sizes"])
+    )
 
 
 def _kernel_row(

@@ -18,7 +18,7 @@ CANDIDATE_DRAWS, KEPT_DRAWS, AVERAGED_DRAWS = 200, 12, 128
 class Work:
     """N measured rows with D draws each.
 
-    us: float64[N] measured · weights: float64[N] 3·H·I of an expert · row_values: float64[N] 2H + 3I ·
+    us: float64[N] measured · weights: float64[N] m·H·I of an expert · row_values: float64[N] 2H + m·I ·
     hidden: float64[N] · active, pairs, distinct: int64[N, D] active slots, assignments and distinct tokens ·
     tiles: int64[N, D] tokens padded to tiles.
     """
@@ -59,8 +59,8 @@ class Workload:
             distinct = np.repeat([[row.tokens] for row in rows], draws, axis=1)
         return Work(
             us=frozen([row.us for row in rows], np.float64),
-            weights=frozen([3.0 * row.hidden * row.intermediate for row in rows]),
-            row_values=frozen([2.0 * row.hidden + 3.0 * row.intermediate for row in rows]),
+            weights=frozen([1.0 * row.matrices * row.hidden * row.intermediate for row in rows]),
+            row_values=frozen([2.0 * row.hidden + row.matrices * row.intermediate for row in rows]),
             hidden=frozen([row.hidden for row in rows], np.float64),
             active=frozen([(load > 0).sum(axis=1) for load in counts]),
             tiles=frozen([(-(-load // block) * block).sum(axis=1) for load in counts]),

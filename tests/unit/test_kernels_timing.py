@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from easybalance_sim.arrays import FloatArray
-from easybalance_sim.kernels.timing import open_gpu
+from easybalance_sim.kernels.timing import DTYPES, open_gpu
 from tests.cuda_on_cpu import compiled
 from tests.cuda_on_cpu.stand_in import gpu_kernels
 from tests.cuda_on_cpu.stand_in_timing import BF16, FP16, HOST, TimingStandIn, floats
@@ -41,6 +41,7 @@ def memory(words: Any, kind: int) -> FloatArray:
 
 
 def test_the_gpu_says_what_it_is(timing: ModuleType) -> None:
+    assert tuple(timing._DTYPES) == DTYPES
     assert timing.Gpu().about == ("a CPU", 512, 1 << 31, 1 << 30, 3, 12080)
 
 
