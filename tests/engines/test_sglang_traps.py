@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from easybalance_sim.errors import PlanError
+from easybalance_sim.exports import checks
+from easybalance_sim.exports.engine_file import Deployment
+from easybalance_sim.exports.linting import lint_file
 from tests.engines.engine_plans import DEEPSEEK_V3, Case
 from tests.engines.sglang_runtime import Serving, SGLang
 
@@ -20,10 +25,12 @@ KEY = "physical_to_logical_map"
 
 @dataclass(frozen=True, kw_only=True)
 class Trap:
-    """A file's content under settings. stops: what the loader raises, None = it takes the file."""
+    """A file's content under settings. stops: what the loader raises, None = it takes the file · rule: under which
+    `ebsim lint` says so."""
 
     content: dict[str, Any]
     stops: type[BaseException] | None
+    rule: str
     says: str | None = None
     serving: Serving = EXAMPLE
 
@@ -34,24 +41,32 @@ def rows(*first: Any) -> dict[str, Any]:
 
 
 TRAPS = {
-    "another key": Trap(content={KEY: GOOD, "ep_size": 2}, stops=TypeError, says="unexpected keyword argument"),
-    "counts beside the map": Trap(content={KEY: GOOD, "logical_count": GOOD}, stops=TypeError, says="logical_count"),
-    "neither key": Trap(content={"map": GOOD}, stops=NotImplementedError, says="Unknown init_expert_location format"),
-    "slots not divisible": Trap(content={KEY: GOOD}, stops=AssertionError, serving=replace(EXAMPLE, redundant=3)),
-    "more slots than told": Trap(content={KEY: [[*row, 2, 3] for row in GOOD]}, stops=None),
-    "fewer slots than told": Trap(content={KEY: [row[:5] for row in GOOD]}, stops=None),
-    "a layer too few": Trap(content={KEY: GOOD[:1]}, stops=None),
-    "a layer too many": Trap(content={KEY: [*GOOD, GOOD[0]]}, stops=None),
-    "expert without replica": Trap(content=rows(0, 1, 2, 2, 0, 1), stops=ZeroDivisionError),
-    "expert without replica, dynamic": Trap(
-        content=rows(0, 1, 2, 2, 0, 1), stops=None, serving=replace(EXAMPLE, dispatch="dynamic")
+    "another key": Trap(
+        content={KEY: GOOD, "ep_size": 2}, stops=TypeError, says="unexpected keyword argument", rule=checks.UNKNOWN_KEY
     ),
-    "unknown expert": Trap(content=rows(0, 1, 2, 3, 4, 1), stops=IndexError),
-    "expert -1": Trap(content=rows(0, 1, 2, -1, 0, 1), stops=None),
-    "expert -5": Trap(content=rows(0, 1, 2, 3, -5, 1), stops=IndexError),
-    "ragged rows": Trap(content=rows(0, 1, 2, 3, 0), stops=ValueError),
-    "fractions": Trap(content=rows(0.0, 1.0, 2.0, 3.0, 0.5, 1.0), stops=TypeError),
-    "twice on a rank": Trap(content=rows(0, 0, 1, 2, 3, 1), stops=None),
+    "counts beside the map": Trap(
+        content={KEY: GOOD, "logical_count": GOOD}, stops=TypeError, says="logical_count", rule=checks.UNKNOWN_KEY
+    ),
+    "slots not divisible": Trap(
+        content={KEY: [[*row, 2] for row in GOOD]},
+        stops=AssertionError,
+        serving=replace(EXAMPLE, redundant=3),
+        rule=checks.DIVISIBILITY,
+    ),
+    "more slots than told": Trap(content={KEY: [[*row, 2, 3] for row in GOOD]}, stops=None, rule=checks.EXPECTED),
+    "fewer slots than told": Trap(content={KEY: [row[:5] for row in GOOD]}, stops=None, rule=checks.EXPECTED),
+    "a layer too few": Trap(content={KEY: GOOD[:1]}, stops=None, rule=checks.LAYERS),
+    "a layer too many": Trap(content={KEY: [*GOOD, GOOD[0]]}, stops=None, rule=checks.EXTRA_LAYERS),
+    "expert without replica": Trap(content=rows(0, 1, 2, 2, 0, 1), stops=ZeroDivisionError, rule=checks.COVERAGE),
+    "expert without replica, dynamic": Trap(
+        content=rows(0, 1, 2, 2, 0, 1), stops=None, serving=replace(EXAMPLE, dispatch="dynamic"), rule=checks.COVERAGE
+    ),
+    "unknown expert": Trap(content=rows(0, 1, 2, 3, 4, 1), stops=IndexError, rule=checks.RANGE),
+    "expert -1": Trap(content=rows(0, 1, 2, -1, 0, 1), stops=None, rule=checks.NEGATIVE),
+    "ragged rows": Trap(content=rows(0, 1, 2, 3, 0), stops=ValueError, rule=checks.RAGGED),
+    "fractions": Trap(content=rows(0.0, 1.0, 2.0, 3.0, 0.5, 1.0), stops=TypeError, rule=checks.NOT_INTEGER),
+    "twice on a rank": Trap(content=rows(0, 0, 1, 2, 3, 1), stops=None, rule=checks.DUPLICATE),
+    "more replicas than ranks": Trap(content=rows(0, 0, 1, 2, 3, 0), stops=None, rule=checks.REPLICAS),
 }
 
 
@@ -64,6 +79,41 @@ def test_what_the_loader_says_of_a_trap(name: str, sglang: SGLang) -> None:
         return
     with pytest.raises(trap.stops, match=trap.says):
         sglang.load(json.dumps(trap.content), trap.serving)
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_lint_says_what_the_loader_does(name: str, tmp_path: Path) -> None:
+    """Under the trap's rule: the exception that was raised, or that the file is taken."""
+    trap, file = TRAPS[name], tmp_path / "location.json"
+    file.write_text(json.dumps(trap.content))
+    deployment = Deployment(ranks=2, experts=4, redundant=trap.serving.redundant, hidden_layers=2)
+    messages = [one.message for one in lint_file(file, "sglang", deployment).findings if one.rule == trap.rule]
+    wanted = ("accepts", "ignores") if trap.stops is None else (trap.stops.__name__,)
+    assert messages and all(any(word in message for word in wanted) for message in messages), messages
+
+
+def test_a_file_without_the_map_stops_both(sglang: SGLang, tmp_path: Path) -> None:
+    file = tmp_path / "location.json"
+    file.write_text(json.dumps({"map": GOOD}))
+    with pytest.raises(NotImplementedError, match="Unknown init_expert_location format"):
+        sglang.load(file, EXAMPLE)
+    with pytest.raises(PlanError, match="has no physical_to_logical_map"):
+        lint_file(file, "sglang", Deployment())
+
+
+def test_recorded_counts_are_no_placement(sglang: SGLang, tmp_path: Path) -> None:
+    """The engine plans by itself; its own planner may put an expert twice on a rank."""
+    file = tmp_path / "counts.json"
+    file.write_text(json.dumps({"logical_count": [[10, 1, 1, 1]] * 2}))
+    loaded = sglang.load(file, replace(EXAMPLE, dispatch="dynamic"))
+    assert loaded.physical_to_logical_map.tolist() == [[0, 0, 3, 0, 1, 2]] * 2
+    with pytest.raises(PlanError, match="holds recorded load"):
+        lint_file(file, "sglang", Deployment())
+
+
+def test_an_id_below_minus_experts_stops_the_loader(sglang: SGLang) -> None:
+    with pytest.raises(IndexError):
+        sglang.load(json.dumps(rows(0, 1, 2, 3, -5, 1)), EXAMPLE)
 
 
 def test_minus_one_stands_for_the_last_expert(sglang: SGLang) -> None:
