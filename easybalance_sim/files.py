@@ -1,9 +1,10 @@
-"""Files are written whole or not at all: temporary file beside the target, fsync, rename."""
+"""Files and folders are written whole or not at all: a temporary one beside the target, fsync, rename."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,6 +38,26 @@ def replacing(path: Path) -> Iterator[Path]:
         _publish(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`; on success it is synced and takes the place of `path` and all that was in it.
+
+    On any exception, the interrupt included, the new folder is removed and the old one stays as it was. Raises
+    `UsageError` when the folder above does not exist or cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent))
+    except OSError as error:
+        raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
+    try:
+        yield temporary
+        _publish_folder(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
@@ -78,15 +99,42 @@ def _temporary_beside(path: Path) -> Path:
 
 def _publish(temporary: Path, path: Path) -> None:
     _require_replaceable(path)
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
+    _sync(temporary)
+    temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
     target = Path(os.path.realpath(path))
     temporary.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
+    _sync(target.parent)
+
+
+def _publish_folder(temporary: Path, target: Path) -> None:
+    for inside in temporary.rglob("*"):
+        _sync(inside)
+    temporary.chmod(0o777 & ~_umask())
+    if not target.exists():
+        temporary.rename(target)
+    else:
+        # A folder cannot be renamed over a full one: the old one steps aside and comes back when that fails.
+        old = temporary.with_suffix(".old")
+        target.rename(old)
+        try:
+            temporary.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+        shutil.rmtree(old)
+    _sync(target.parent)
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)

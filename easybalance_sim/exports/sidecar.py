@@ -23,7 +23,7 @@ def sidecar_of(path: Path) -> Path:
 
 
 def write_sidecar(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write `content` with the sha256 of the file at `path`, which is complete by now; returns where."""
+    """Write `content` with the sha256 of the file or folder at `path`, which is complete by now; returns where."""
     sidecar = sidecar_of(path)
     said = {**content, DIGEST: _digest(path)}
     write_text(sidecar, json.dumps(said, indent=2, sort_keys=True, allow_nan=False) + "\n")
@@ -54,6 +54,19 @@ def _broken(message: str) -> Finding:
 
 
 def _digest(path: Path) -> str:
+    """sha256 of a file; of a folder: of the list of its files and theirs, but not what a build leaves there."""
+    if not path.is_dir():
+        return _file_digest(path)
+    inside = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
+    lines = [f"{_file_digest(file)} {name.as_posix()}\n" for name, file in inside if not _is_built(name)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _is_built(name: Path) -> bool:
+    return any(part in ("build", "__pycache__") or part.endswith(".egg-info") for part in name.parts)
+
+
+def _file_digest(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -68,7 +68,7 @@ def _notes(document: PlanDocument, deployment: Deployment, made_up: list[int]) -
         "for it: it is ignored otherwise, without a word"
     ]
     if made_up:
-        notes.append(f"MTP layer {made_up[0]} is not in the plan: its row is the one that engines start with")
+        notes.append(f"MTP layer {made_up[0]} is not in the plan: its row is made up (slot number modulo experts)")
     if deployment.moe_layers is None:
         notes.append(
             "the model is not known: that no MoE or MTP layer is missing, which stops TensorRT-LLM, was not checked "

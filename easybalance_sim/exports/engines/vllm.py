@@ -7,14 +7,19 @@ draft model's layers are not among them.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from easybalance_sim.errors import PlanError
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.placement import Limits, Placement, placement
 from easybalance_sim.exports.reading import (
     count,
     parse_json,
@@ -23,14 +28,26 @@ from easybalance_sim.exports.reading import (
     require_mapping,
     require_rows,
 )
+from easybalance_sim.exports.record import record_of
+from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.exports.vllm_plugin import read_plugin, write_plugin
+from easybalance_sim.exports.writing import require_output, require_schema
+from easybalance_sim.files import write_text
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
+from easybalance_sim.plan.planfile import PlanDocument
 
 TITLE = "vLLM 0.33.0"
 SUFFIXES = ("", ".jsonl", ".json")
-PACKAGE, PLACEMENT = "ebsim_vllm_plan", "placement.json"
-RECORD, VERSION = "eplb_initial_mapping", 1
+PLUGIN, JSON_LINES, JSON_LIST = "plugin", "pr41141", "pr49572"
+SCHEMAS = (PLUGIN, JSON_LINES, JSON_LIST)
+RECORD, VERSION, ONE_ROW = "eplb_initial_mapping", 1, "one-row"
 _RECORD_KEYS = ("record_type", "version", "num_redundant_experts", "num_slots", "initial_global_assignments")
-
+_LIMITS = Limits(engine="vLLM", redundant=1023)
+_NOT_WRITTEN = {
+    "pr53022": "the keys of its file are in none of its texts",
+    "pr14544": "it was closed, and whether its map is as wide as the experts or the slots is not settled",
+    "das": "the keys of vllm-plugin-das's version 2 file are in none of its texts",
+}
 
 RULES = Rules(
     engine=TITLE,
@@ -55,10 +72,80 @@ RULES = Rules(
 )
 
 
+def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
+    """Write a plug-in folder (`plugin`), or the file that an open pull request reads (`pr41141`, `pr49572`).
+
+    Raises `PlanError` for a plan that vLLM cannot hold, `UsageError` for a schema that is not known well enough or an
+    `output` that cannot be written.
+    """
+    if schema in _NOT_WRITTEN:
+        raise UsageError(f"{schema}: {_NOT_WRITTEN[schema]}", where="--schema", fix=f"choose {', '.join(SCHEMAS)}")
+    chosen = require_schema(schema, SCHEMAS)
+    placed = placement(document, deployment, _LIMITS)
+    if chosen == PLUGIN:
+        write_plugin(output, placed, document.fingerprint())
+    else:
+        require_output(output, (".jsonl" if chosen == JSON_LINES else ".json",))
+        write_text(output, _record(placed) if chosen == JSON_LINES else json.dumps(_rows(placed)))
+    sidecar = write_sidecar(output, record_of(document, "vllm", chosen))
+    return Exported(
+        files=(output, sidecar), launch=_launch(chosen, placed, output), notes=_notes(chosen, document, placed)
+    )
+
+
+def _rows(placed: Placement) -> list[list[int]]:
+    return [list(row) for row in placed.rows.values()]
+
+
+def _record(placed: Placement) -> str:
+    record = {
+        "record_type": RECORD,
+        "version": VERSION,
+        "num_redundant_experts": placed.redundant,
+        "num_slots": placed.slots,
+        "initial_global_assignments": {str(place): row for place, row in enumerate(_rows(placed))},
+    }
+    return json.dumps(record) + "\n"
+
+
+def _launch(schema: str, placed: Placement, output: Path) -> tuple[str, ...]:
+    config: dict[str, Any] = {"num_redundant_experts": placed.redundant}
+    if schema == JSON_LINES:
+        config |= {"initial_mapping_path": str(output), "disable_online_rebalancing": True}
+    if schema == JSON_LIST:
+        config |= {"initial_expert_map_path": str(output)}
+    flags = (
+        "--enable-expert-parallel --enable-eplb",
+        f"--eplb-config {shlex.quote(json.dumps(config, ensure_ascii=False))}",
+    )
+    if schema == PLUGIN:
+        folder = str(output) if output.is_absolute() else f"./{output}"
+        return (f"pip install {shlex.quote(folder)}", *flags)
+    return flags
+
+
+def _notes(schema: str, document: PlanDocument, placed: Placement) -> tuple[str, ...]:
+    notes = [f"tensor × data parallel size must be {placed.ranks}"]
+    if schema == PLUGIN:
+        notes.append(
+            "install it on every machine of the group; where VLLM_PLUGINS is set, it must name ebsim_plan. The plan is "
+            "in force after the first rearrangement, step_interval / 4 steps after the start"
+        )
+    else:
+        notes.append(f"vLLM 0.33.0 does not read this file: it needs the pull request #{schema.removeprefix('pr')}")
+    if schema == JSON_LIST:
+        notes.append("vLLM goes on to rearrange by its own policy: raise step_interval to keep the plan")
+    if document.dispatch != "vllm":
+        notes.append(f"the plan was judged under --dispatch {document.dispatch}, not vllm")
+    if placed.mtp_rows:
+        notes.append(f"MTP layer {next(iter(placed.mtp_rows))} is left out: vLLM places draft models by itself")
+    return tuple(notes)
+
+
 def read(path: Path) -> EngineFile:
     """Read a plug-in folder, or the file of either pull request. Raises `PlanError` when it holds no placement."""
     if path.is_dir():
-        return _read_plugin(path)
+        return read_plugin(path)
     where, text = str(path), read_text(path)
     if path.suffix == ".jsonl":
         return _read_record(path, _mapping_record(text, where))
@@ -70,21 +157,9 @@ def read(path: Path) -> EngineFile:
 
 def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
     """Everything that is wrong with `file`, whether vLLM looks or not."""
+    if any(finding.rule == ONE_ROW for finding in file.findings):
+        deployment = replace(deployment, moe_layers=(0,), mtp_layers=())
     return check_file(RULES, file, deployment)
-
-
-def _read_plugin(path: Path) -> EngineFile:
-    inside = path / PACKAGE / PLACEMENT
-    where = str(inside)
-    content = require_mapping(parse_json(read_text(inside), where), "the file", where)
-    rows = require_rows(content.get("physical_to_logical_map"), "physical_to_logical_map", where)
-    return EngineFile(
-        path=path,
-        layers=tuple(range(len(rows))),
-        rows=rows,
-        slots=count(content.get("slots")),
-        experts=count(content.get("experts")),
-    )
 
 
 def _mapping_record(text: str, where: str) -> dict[Any, Any]:
@@ -142,7 +217,7 @@ def _record_findings(record: dict[Any, Any]) -> list[Finding]:
 def _read_list(path: Path, content: Any) -> EngineFile:
     if content and not any(isinstance(row, list) for row in content):
         message = "one row: vLLM places every MoE layer by it"
-        finding = Finding(level=WARNING, message=message)
+        finding = Finding(level=WARNING, message=message, rule=ONE_ROW)
         return EngineFile(path=path, layers=(0,), rows=(tuple(content),), findings=(finding,))
     rows = require_rows(content, "the file", str(path))
     return EngineFile(path=path, layers=tuple(range(len(rows))), rows=rows)

@@ -57,17 +57,18 @@ def _layer(place: int, row: Row, placed: Placement) -> dict[str, Any]:
 def _launch(placed: Placement, output: Path) -> tuple[str, ...]:
     config = {"eplb_config": {"expert_map_path": str(output), "num_redundant_experts": placed.redundant}}
     return (
-        f"--enable-expert-parallel  # with {placed.ranks} expert-parallel ranks (tensor × data parallel)",
+        "--enable-expert-parallel",
         f"--additional-config {shlex.quote(json.dumps(config, ensure_ascii=False))}",
     )
 
 
 def _notes(document: PlanDocument, placed: Placement) -> tuple[str, ...]:
     notes = [
+        f"tensor × data parallel size must be {placed.ranks}",
         "model runner v1 only (v2 refuses expert_map_path); at 182b75ea84 checkpoints are loaded into the order that "
-        "vLLM starts with, so compare answers with and without the map before you serve with it"
+        "vLLM starts with, so compare answers with and without the map before you serve with it",
     ]
-    if document.dispatch not in ("ascend-v1", "even"):
+    if document.dispatch != "ascend-v1":
         notes.append(f"the plan was judged under --dispatch {document.dispatch}, not ascend-v1")
     if placed.mtp_rows:
         notes.append(f"MTP layer {next(iter(placed.mtp_rows))} is left out: the map numbers the main model's layers")

@@ -1,0 +1,92 @@
+"""The plug-in package that makes vLLM place experts by a plan: `vllm_policy` and the placement, ready for pip.
+
+Layout: `pyproject.toml`, `ebsim_vllm_plan/__init__.py`, `ebsim_vllm_plan/placement.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+from easybalance_sim.errors import UsageError
+from easybalance_sim.exports.engine_file import EngineFile
+from easybalance_sim.exports.placement import Placement
+from easybalance_sim.exports.reading import count, parse_json, read_text, require_mapping, require_rows
+from easybalance_sim.files import replacing_folder
+
+PACKAGE, PLACEMENT, ROWS = "ebsim_vllm_plan", "placement.json", "physical_to_logical_map"
+
+_PYPROJECT = """\
+[build-system]
+requires = ["setuptools>=61"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "ebsim-vllm-plan"
+version = "1+{short}"
+description = "Places the experts of a model served by vLLM as ebsim planned it."
+requires-python = ">=3.9"
+
+[project.entry-points."vllm.general_plugins"]
+ebsim_plan = "{package}:register"
+
+[tool.setuptools]
+packages = ["{package}"]
+
+[tool.setuptools.package-data]
+{package} = ["{placement}"]
+"""
+
+
+def write_plugin(folder: Path, placed: Placement, fingerprint: str) -> None:
+    """Write the package as `folder`, whole or not at all; an older one there is replaced.
+
+    Raises `UsageError` when something else is in the way.
+    """
+    _require_place(folder)
+    content = {
+        "fingerprint": fingerprint,
+        "experts": placed.experts,
+        "ranks": placed.ranks,
+        "slots": placed.slots,
+        "layers": list(placed.rows),
+        ROWS: [list(row) for row in placed.rows.values()],
+    }
+    policy = resources.files("easybalance_sim.exports").joinpath("vllm_policy.py").read_text(encoding="utf-8")
+    project = _PYPROJECT.format(short=fingerprint[:12], package=PACKAGE, placement=PLACEMENT)
+    with replacing_folder(folder) as temporary:
+        inside = temporary / PACKAGE
+        inside.mkdir()
+        (temporary / "pyproject.toml").write_text(project, encoding="utf-8")
+        (inside / "__init__.py").write_text(policy, encoding="utf-8")
+        (inside / PLACEMENT).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def read_plugin(folder: Path) -> EngineFile:
+    """The placement in such a package. Raises `PlanError` when it holds none."""
+    inside = folder / PACKAGE / PLACEMENT
+    where = str(inside)
+    content = require_mapping(parse_json(read_text(inside), where), "the file", where)
+    rows = require_rows(content.get(ROWS), ROWS, where)
+    return EngineFile(
+        path=folder,
+        layers=tuple(range(len(rows))),
+        rows=rows,
+        slots=count(content.get("slots")),
+        experts=count(content.get("experts")),
+    )
+
+
+def _require_place(folder: Path) -> None:
+    where, fix = str(folder), "choose another -o"
+    if not folder.name or folder.suffix in (".json", ".jsonl"):
+        raise UsageError(
+            "a plug-in is a folder", where=where, fix="name one, or give --schema pr41141 (.jsonl) or pr49572 (.json)"
+        )
+    if not folder.parent.is_dir():
+        raise UsageError(f"there is no folder {folder.parent}", where=where, fix=fix)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("is a file, not a folder", where=where, fix=fix)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / PACKAGE / PLACEMENT).is_file():
+        raise UsageError("the folder holds other things", where=where, fix=fix)
