@@ -11,6 +11,7 @@ import pytest
 
 from easybalance_sim.cluster.hardware import profile_names
 from easybalance_sim.load.split import MODES
+from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.replay.dispatch import RULES
 from tests.ebsim_process import DATA, ROOT, ebsim, ebsim_here, python
 from tests.measured_rows import write_grouped_gemm
@@ -22,6 +23,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("sweep",),
     ("gate",),
+    ("adopt",),
+    ("lint",),
     ("profile",),
     ("profile", "list"),
     ("profile", "show"),
@@ -94,6 +97,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "report.json").write_text(done.stdout)
     write_grouped_gemm(folder / "grouped_gemm.csv")
     (folder / "strict.toml").write_text("p99_imbalance_drop_min = 0.2\n")
+    rows = [list(record.expert_of_slot) for record in read_plan(folder / "plan.json").layers]
+    (folder / "expert_location.json").write_text(json.dumps({"physical_to_logical_map": rows}))
     return folder
 
 
