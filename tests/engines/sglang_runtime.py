@@ -15,19 +15,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 VERSION = "0.5.23"
 VARIABLE = "EBSIM_SGLANG"
-REQUIRED = "EBSIM_REQUIRE_ENGINES"
-"""Set where the engines must be there: what else is skipped fails then."""
-
 PACKAGES = ("sglang", "sglang.srt", "sglang.srt.eplb")
 TOP_K_WIDTH = 8
 """Columns of the recorder's table of single tokens, whatever the model's top-k is."""
@@ -118,13 +116,12 @@ class SGLang:
 
 @contextmanager
 def running() -> Iterator[SGLang]:
-    """SGLang's modules, importable until the end; skips, or fails where engines are required, when they are missing."""
-    torch, root = _needed("torch"), _root()
-    _needed("einops")
+    """SGLang's modules, importable until the end; nothing may be `missing`."""
+    torch = importlib.import_module("torch")
     engine = SGLang(torch)
     before = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "sglang"}
     with pytest.MonkeyPatch.context() as patch:
-        for name, module in {**_packages(root), **_stand_ins(engine)}.items():
+        for name, module in {**_packages(_root()), **_stand_ins(engine)}.items():
             patch.setitem(sys.modules, name, module)
         # The recorder asks whether a CUDA graph is being captured, and empties the device's cache.
         device = SimpleNamespace(is_current_stream_capturing=lambda: False, empty_cache=lambda: None)
@@ -135,28 +132,21 @@ def running() -> Iterator[SGLang]:
     sys.modules.update(before)
 
 
-def _needed(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        _missing(f"{name} is not installed")
+def missing() -> str:
+    """What is not installed, "" when the engine can run."""
+    absent = [name for name in ("torch", "einops") if find_spec(name) is None]
+    return ", ".join([*absent, *(() if _root() else ("sglang",))])
 
 
+@cache
 def _root() -> str:
-    """The folder, or the wheel, that `sglang/` lies in."""
+    """The folder, or the wheel, that `sglang/` lies in; "" when there is none."""
     if given := os.environ.get(VARIABLE):
         return str(Path(given).resolve())
     spec = find_spec("sglang")
     if spec is None or not spec.submodule_search_locations:
-        _missing("sglang is not installed")
+        return ""
     return str(Path(next(iter(spec.submodule_search_locations))).parent)
-
-
-def _missing(what: str) -> NoReturn:
-    reason = f"needs PyTorch, einops and sglang=={VERSION} (--no-deps): {what}"
-    if os.environ.get(REQUIRED):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def _packages(root: str) -> dict[str, ModuleType]:
