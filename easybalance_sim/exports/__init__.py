@@ -43,6 +43,9 @@ class Engine(Protocol):
     SUFFIXES: tuple[str, ...]
     """File endings it writes; the first is the default."""
 
+    SCHEMAS: tuple[str, ...]
+    """What `schema` may be, the default first; empty where the engine has one format."""
+
     RULES: Rules
     """What the engine does with a file that breaks a rule."""
 

@@ -1,9 +1,12 @@
-"""What is known of the engine's start when a file is checked: from the model's name or config.json and a few flags."""
+"""What is known of the engine's start when a file is written or checked: from the model and a few flags."""
 
 from __future__ import annotations
 
-from easybalance_sim.cluster.shapes import load_shape
+from dataclasses import replace
+
+from easybalance_sim.cluster.shapes import find_shape, load_shape
 from easybalance_sim.exports.engine_file import Deployment
+from easybalance_sim.plan.planfile import PlanDocument
 
 
 def deployment_of(
@@ -29,3 +32,14 @@ def deployment_of(
         mtp_layers=shape.mtp_layers,
         redundant=redundant,
     )
+
+
+def deployment_for(document: PlanDocument, model: str = "", hidden_layers: int | None = None) -> Deployment:
+    """Where a plan is to be loaded: `model`, or the model that the plan names where it is a known one.
+
+    hidden_layers: all layers, dense ones included; wins over the model's. Raises `ProfileError` as `deployment_of`.
+    """
+    named = document.model if find_shape(document.model) else ""
+    slots = sum(document.plan_slots_per_rank)
+    known = deployment_of(model or named, ranks=document.topology.ranks, redundant=slots - document.experts)
+    return replace(known, hidden_layers=hidden_layers or known.hidden_layers)

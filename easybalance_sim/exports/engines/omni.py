@@ -20,13 +20,16 @@ from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import write_sidecar
-from easybalance_sim.files import replacing, require_place
+from easybalance_sim.exports.writing import require_output, require_schema
+from easybalance_sim.files import replacing
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 
 TITLE = "Omni-Infer placement patterns"
 SUFFIXES = (".npy", ".npz")
+SCHEMAS = ()
 KEY = "placement"
 MOST_CELLS = 2**28
 """1,024 devices × 128 layers × 1,024 experts are half of it."""
@@ -51,23 +54,22 @@ RULES = Rules(
 
 
 def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
-    """The pattern as int32; `schema` is not looked at. Raises `PlanError` for an expert twice on a rank, which the
+    """The pattern as int32. Raises `PlanError` for an expert twice on a rank, which the
     format cannot say, and `UsageError` when `output` cannot be written."""
     plan = document.plan()
-    if output.suffix not in SUFFIXES:
-        raise PlanError(f"a pattern is {' or '.join(SUFFIXES)}", where=str(output), fix="choose another -o")
+    require_schema(schema, SCHEMAS)
+    require_output(output, SUFFIXES)
     pattern = np.zeros((plan.ranks, plan.layers, plan.experts), np.int32)
     for layer, row in enumerate(plan.expert_of_slot):
         pattern[plan.rank_of_slot, layer, row] = 1
     if int(pattern.sum()) != plan.layers * plan.slots:
         raise PlanError("an expert is twice on a rank: a pattern cannot say so", where=document.policy)
-    require_place(output)
     with replacing(output) as temporary, temporary.open("wb") as stream:
         if output.suffix == ".npz":
             np.savez_compressed(stream, placement=pattern)
         else:
             np.save(stream, pattern)
-    sidecar = write_sidecar(output, {"fingerprint": document.fingerprint(), "evidence": document.evidence})
+    sidecar = write_sidecar(output, record_of(document, "omni"))
     notes = ("a pattern has no slot order: each rank's experts are dealt to its slots by rising id",)
     return Exported(files=(output, sidecar), launch=(), notes=notes)
 
