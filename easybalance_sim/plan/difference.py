@@ -1,0 +1,166 @@
+"""Two plan files compared: what changes, what travels, and in which steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from easybalance_sim.arrays import Int32Array
+from easybalance_sim.cluster.hardware import HardwareProfile
+from easybalance_sim.errors import PlanError
+from easybalance_sim.plan import canonical
+from easybalance_sim.plan.migration_steps import (
+    Limits,
+    Links,
+    MigrationSteps,
+    Step,
+    migration_steps,
+    slots_by_rank,
+)
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import PlanDocument
+
+FORMAT, VERSION = "ebsim.rollout", 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Difference:
+    """old, new: the two files · migration: the steps between them · expert_bytes: weights of one expert in one layer,
+    0 = not known · replicas_changed: (layer, expert) pairs with another number of replicas."""
+
+    old: PlanDocument
+    new: PlanDocument
+    migration: MigrationSteps
+    expert_bytes: int
+    replicas_changed: int
+
+    @property
+    def is_none(self) -> bool:
+        """Whether every rank holds the same experts in the same slots."""
+        return not (self.migration.moves or self.migration.local or any(step.drops for step in self.migration.steps))
+
+    def by_path(self) -> Mapping[str, int]:
+        """Experts that travel over each path."""
+        return Counter(move.path for step in self.migration.steps for move in step.moves)
+
+    def by_layer(self) -> Mapping[int, int]:
+        """Experts that travel in each layer (its absolute id), those without any left out."""
+        ids = self.new.layer_ids
+        found = Counter(ids[move.layer] for step in self.migration.steps for move in step.moves)
+        return dict(sorted(found.items()))
+
+    def to_dict(self, *, steps: bool) -> dict[str, Any]:
+        """The JSON object of `ebsim diff`."""
+        migration = self.migration
+        found: dict[str, Any] = {
+            "old": _named(self.old),
+            "new": _named(self.new),
+            "same": self.is_none,
+            "moves": migration.moves,
+            "moves_by_path": dict(self.by_path()),
+            "moves_by_layer": {str(layer): moves for layer, moves in self.by_layer().items()},
+            "drops": sum(len(step.drops) for step in migration.steps),
+            "local_moves": migration.local,
+            "replicas_changed": self.replicas_changed,
+            "expert_bytes": self.expert_bytes or None,
+            "bytes": migration.bytes if self.expert_bytes else None,
+            "seconds": migration.seconds if self.expert_bytes else None,
+            "drained": migration.drained,
+            "bounced": migration.bounced,
+            "staging_slots": max((step.staging_slots for step in migration.steps), default=0),
+            "step_count": len(migration.steps),
+        }
+        if steps:
+            found["steps"] = [self._step(number, step) for number, step in enumerate(migration.steps)]
+        return found
+
+    def rollout_text(self) -> str:
+        """The rollout file: canonical JSON with a sha256 fingerprint over the rest."""
+        content = {"format": FORMAT, "version": VERSION, **self.to_dict(steps=True)}
+        return canonical.render({**content, "fingerprint": canonical.digest(content)})
+
+    def _step(self, number: int, step: Step) -> dict[str, Any]:
+        ids = self.new.layer_ids
+        return {
+            "step": number,
+            "bytes": step.bytes if self.expert_bytes else None,
+            "seconds": step.seconds if self.expert_bytes else None,
+            "staging_slots": step.staging_slots,
+            "moves": [
+                {
+                    "layer": ids[move.layer],
+                    "expert": move.expert,
+                    "from_rank": None if move.source < 0 else move.source,
+                    "to_rank": move.rank,
+                    "slot_of_rank": move.place,
+                    "replaces": None if move.replaces < 0 else move.replaces,
+                    "path": move.path,
+                }
+                for move in step.moves
+            ],
+            "drops": [{"layer": ids[drop.layer], "expert": drop.expert, "rank": drop.rank} for drop in step.drops],
+        }
+
+
+def difference(
+    old: PlanDocument, new: PlanDocument, hardware: HardwareProfile, *, expert_bytes: int, limits: Limits
+) -> Difference:
+    """What it takes to go from one plan file to another.
+
+    hardware: of the new plan's GPUs, for the speed of links · expert_bytes: 0 = not known; seconds are then no seconds.
+    The files may differ in ranks when one was made from the other after a loss of ranks (either way: the ranks that
+    come back hold nothing). Raises `PlanError` for plans of different layers, experts or unrelated ranks.
+    """
+    if old.layer_ids != new.layer_ids or old.experts != new.experts:
+        raise PlanError(
+            f"the plans are of different models: {len(old.layer_ids)} layers × {old.experts} experts, and "
+            f"{len(new.layer_ids)} × {new.experts} or other layer ids",
+            where="diff",
+            fix="compare plans of one model",
+        )
+    before, after = _held(old, new), new.plan()
+    links = Links(
+        node_of_rank=np.array(new.topology.node_of_rank),
+        nvlink_bytes_per_s=hardware.migration.nvlink_bytes_per_s,
+        network_bytes_per_s=hardware.migration.cross_node_bytes_per_s,
+    )
+    return Difference(
+        old=old,
+        new=new,
+        migration=migration_steps(before, after, links, expert_bytes=expert_bytes or 1, limits=limits),
+        expert_bytes=expert_bytes,
+        replicas_changed=int((old.plan().replicas != after.replicas).sum()),
+    )
+
+
+def _held(old: PlanDocument, new: PlanDocument) -> Sequence[Int32Array]:
+    """What the ranks of `new` hold: under `old`, with ranks lost in between or come back."""
+    slots = slots_by_rank(old.plan())
+    if new.parent_ranks is not None and new.parent_fingerprint == old.fingerprint():
+        return [slots[rank] for rank in new.parent_ranks]
+    if old.parent_ranks is not None and old.parent_fingerprint == new.fingerprint():
+        nothing = np.zeros((len(new.layers), 0), np.int32)
+        place = {rank: at for at, rank in enumerate(old.parent_ranks)}
+        return [slots[place[rank]] if rank in place else nothing for rank in range(new.topology.ranks)]
+    if len(slots) != new.topology.ranks:
+        raise PlanError(
+            f"the plans are for {len(slots)} and {new.topology.ranks} ranks, and neither was made from the other",
+            where="diff",
+            fix="compare plans for the same ranks, or a plan made with --lost-ranks and its parent",
+        )
+    return slots
+
+
+def _named(document: PlanDocument) -> dict[str, Any]:
+    plan: Plan = document.plan()
+    return {
+        "policy": document.policy,
+        "generation": document.generation,
+        "fingerprint": document.fingerprint(),
+        "ranks": plan.ranks,
+        "slots": plan.slots,
+    }
