@@ -53,14 +53,14 @@ def read_only_array(path: Path) -> AnyArray:
 def as_counts(values: Any, where: str, what: str = "counts") -> IntArray:
     """int64[…] of numbers that must be whole, 0 to 2^53. Raises `TraceError` naming the first that is not."""
     if not isinstance(values, np.ndarray):
-        raise TraceError(f"{what} are no array", where=where, fix="record it again")
+        raise TraceError(f"{what}: no array", where=where, fix="record it again")
     array: AnyArray = values
     if array.dtype.kind not in "iuf":
-        raise TraceError(f"{what} are of type {array.dtype}", where=where, fix="record whole numbers")
+        raise TraceError(f"{what}: numbers of type {array.dtype}", where=where, fix="record whole numbers")
     bad = np.argwhere(~(array >= 0) | (array > _MOST) | (array != np.floor(array)))
     if len(bad):
         place = tuple(int(n) for n in bad[0])
-        raise TraceError(f"{what} at {list(place)}: {array[place]} is not a count", where=where, fix="record it again")
+        raise TraceError(f"{what}{list(place)}: {array[place]} is not a count", where=where, fix="record it again")
     return array.astype(np.int64)
 
 
@@ -74,7 +74,8 @@ def _read(path: Path) -> dict[str, AnyArray]:
     if path.suffix == ".npy":
         # Mapped: a damaged shape must not ask for more memory than the file has bytes.
         return {"": np.array(np.load(path, mmap_mode="r", allow_pickle=False))}
-    with np.load(path, allow_pickle=False) as members:
+    # NumPy leaves a file that it opened itself open when it is damaged.
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as members:
         return {name: np.asarray(members[name]) for name in members.files}
 
 

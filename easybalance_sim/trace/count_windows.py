@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.errors import TraceError, UsageError
@@ -83,22 +84,23 @@ def shape_of(job: Conversion, *, experts: int, top_k: int, where: str) -> int:
     return k
 
 
-def rows_of_model(job: Conversion, busy: AnyArray, where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def rows_of_model(job: Conversion, busy: npt.ArrayLike, where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Absolute ids of the MoE layers among the rows of all hidden layers, and what to say of the others.
 
     busy: bool[H], row = layer id, whether the row holds any token. Raises `UsageError` when the model has other layers.
     """
-    found = tuple(int(layer) for layer in np.flatnonzero(busy))
+    rows = np.asarray(busy, bool)
+    found = tuple(int(layer) for layer in np.flatnonzero(rows))
     wanted = job.layers or (job.model.layers if job.model else None)
     if wanted is None:
-        dense = len(busy) - len(found)
-        what = f"{dense} of {len(busy)} layers hold no token and are taken for dense ones"
+        dense = len(rows) - len(found)
+        what = f"{dense} of {len(rows)} layers hold no token and are taken for dense ones"
         return found, (what,) if dense and found else ()
-    foreign = sorted(set(found) - set(wanted)) or sorted(layer for layer in wanted if layer >= len(busy))
+    foreign = sorted(set(found) - set(wanted)) or sorted(layer for layer in wanted if layer >= len(rows))
     if foreign:
-        what = f"layer {foreign[0]} has tokens" if foreign[0] < len(busy) else f"there is no layer {foreign[0]}"
+        what = f"layer {foreign[0]} has tokens" if foreign[0] < len(rows) else f"there is no layer {foreign[0]}"
         raise UsageError(
-            f"{what}, the recording has {len(busy)} layers, {len(found)} of them with tokens",
+            f"{what}, the recording has {len(rows)} layers, {len(found)} of them with tokens",
             where=where,
             fix="correct --model or --layers",
         )

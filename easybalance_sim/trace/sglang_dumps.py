@@ -95,7 +95,7 @@ def read_passes(source: Path, mode: str, files: Sequence[tuple[Path, dict[str, A
 
 def stat_counts(files: Sequence[tuple[Path, dict[str, Any]]]) -> IntArray:
     """int64[B, H, E] of the `stat` and `stat_approx` modes; several dumps follow each other."""
-    counts = [as_counts(content["logical_count"], f"{path}: logical_count") for path, content in files]
+    counts = [as_counts(content["logical_count"], str(path), "logical_count") for path, content in files]
     for (path, _), one in zip(files, counts, strict=True):
         if one.ndim != 3 or not one.size or one.shape[1:] != counts[0].shape[1:]:
             raise TraceError(
@@ -166,7 +166,7 @@ def _passes(content: Mapping[str, Any], path: Path, slots: SlotMap) -> list[Pass
     found = []
     for number, record in enumerate(content["records"]):
         place = f"{path}: record {number}"
-        counts = as_counts(record.get("global_physical_count"), f"{place}: global_physical_count")
+        counts = as_counts(record.get("global_physical_count"), place, "global_physical_count")
         if counts.shape != slots.expert_of_slot.shape:
             raise TraceError(
                 f"global_physical_count has shape {list(counts.shape)}, the map {list(slots.expert_of_slot.shape)}",

@@ -60,7 +60,7 @@ def _per_pass(job: Conversion, run: Passes) -> Converted:
 
 def _written(job: Conversion, counts: IntArray, mode: str, notes: tuple[str, ...]) -> Converted:
     where = str(job.source)
-    layers, said = rows_of_model(job, np.asarray(counts.any(axis=(0, 2))), where)
+    layers, said = rows_of_model(job, counts.any(axis=(0, 2)), where)
     recorded = RecordedCounts(
         counts=counts[:, list(layers)],
         layers=layers,

@@ -92,7 +92,7 @@ def _counts(path: Path, width: int) -> dict[tuple[int, int], IntArray]:
         match = KEY.fullmatch(key)
         if match is None:
             raise TraceError(f"key {key[:40]!r} is not ITERATION_LAYER", where=str(path), fix=_COPY)
-        counts = as_counts(values, f"{path}: {key}")
+        counts = as_counts(values, str(path), key)
         if counts.shape != (width,):
             raise TraceError(
                 f"{key} has shape {list(counts.shape)}, {META} says {width} experts", where=str(path), fix=_COPY

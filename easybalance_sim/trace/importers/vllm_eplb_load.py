@@ -88,7 +88,7 @@ def _map(record: LoadRecord, job: Conversion, place: str) -> SlotMap:
 
 
 def _logical(record: LoadRecord, slots: SlotMap, experts: int, place: str) -> IntArray:
-    counts = slots.counts(as_counts(_matrix(record.expert_load, "expert_load", place), f"{place}, expert_load"))
+    counts = slots.counts(as_counts(_matrix(record.expert_load, "expert_load", place), place, "expert_load"))
     return np.pad(counts, ((0, 0), (0, experts - slots.experts)))
 
 
