@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from easybalance_sim import kernels
 from easybalance_sim.cluster.hardware import profile_names
 from easybalance_sim.load.split import MODES
 from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.replay.dispatch import RULES
-from tests.ebsim_process import DATA, ROOT, ebsim, ebsim_here, python
+from tests.ebsim_process import DATA, ROOT, ebsim, ebsim_here, one_line, python
 from tests.measured_rows import write_grouped_gemm
 
 HEAVY = ("numpy", "pandas", "pyarrow", "numba", "matplotlib", "cupy")
@@ -23,6 +24,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("sweep",),
     ("gate",),
+    ("diff",),
+    ("export",),
     ("adopt",),
     ("lint",),
     ("profile",),
@@ -30,6 +33,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("profile", "show"),
     ("profile", "fit"),
     ("profile", "import"),
+    ("profile", "measure"),
     ("trace",),
     ("trace", "check"),
     ("trace", "summary"),
@@ -96,6 +100,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert json.loads(done.stdout)["plan_file"] == "plan.json"
     (folder / "report.json").write_text(done.stdout)
     write_grouped_gemm(folder / "grouped_gemm.csv")
+    for name in ("old.json", "new.json"):
+        (folder / name).write_bytes((folder / "plan.json").read_bytes())
     (folder / "strict.toml").write_text("p99_imbalance_drop_min = 0.2\n")
     rows = [list(record.expert_of_slot) for record in read_plan(folder / "plan.json").layers]
     (folder / "expert_location.json").write_text(json.dumps({"physical_to_logical_map": rows}))
@@ -115,6 +121,9 @@ def test_every_help_has_an_example_that_runs(command: tuple[str, ...], folder: P
 def _require_result(example: list[str], folder: Path) -> None:
     """A result, or a verdict with its exit code; what -o names is written when it is 0."""
     done = ebsim(*example, cwd=folder)
+    if example[:2] == ["profile", "measure"] and kernels.gpu_fault():
+        assert (done.returncode, "no GPU can be measured" in one_line(done)) == (2, True)
+        return
     verdicts = (0, 1) if example[0] in ("plan", "replay", "gate") else (0,)
     assert done.returncode in verdicts, done.stderr
     assert done.stdout != ""
