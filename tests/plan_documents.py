@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document
 
@@ -30,6 +32,29 @@ def example_trace() -> TraceRecord:
         fit={"steps": [0, 127], "windows": 8},
         held_out={"steps": [0, 127], "windows": 8},
         split={"by": "request", "held_out": 0.5, "window_steps": 16, "seed": 0},
+    )
+
+
+def placed_document(
+    plan: Plan, layer_ids: Sequence[int], *, model: str = "unknown", dispatch: str = "even", status: str = "accepted"
+) -> PlanDocument:
+    """A document of any plan, all ranks in one node."""
+    return document(
+        plan,
+        layer_ids=layer_ids,
+        topology=Topology(
+            node_of_rank=np.zeros(plan.ranks, np.int64),
+            slots_per_rank=plan.slots_per_rank,
+            speed=np.ones(plan.ranks),
+            profile="h200",
+            hbm_bytes=0,
+        ),
+        trace=example_trace(),
+        dispatch=dispatch,
+        evidence={},
+        verdict={"status": status, "findings": []},
+        migration={},
+        model=model,
     )
 
 
