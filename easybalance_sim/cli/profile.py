@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from easybalance_sim.cli import profile_measure
 from easybalance_sim.cli.console import aligned, emit, say_notes
 
 if TYPE_CHECKING:
@@ -18,15 +19,16 @@ app = typer.Typer(
     name="profile",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Hardware profiles: list and show them, fit measured tables (fit), make a profile of them (import).\n\n"
-    "Example: ebsim profile list",
+    help="Hardware profiles: list and show them, fit measured tables (fit), make a profile of them (import), "
+    "measure this machine's GPU (measure).\n\nExample: ebsim profile list",
 )
+app.command()(profile_measure.measure)
 
 Kind = Annotated[
     str,
     typer.Argument(
         help="trtllm-wideep, sglang-generation, sglang-context, infersim-decode, infersim-prefill, moe-perf, "
-        "deepep-low-latency, deepep-normal or tokens-us."
+        "deepep-low-latency, deepep-normal, tokens-us or ebsim-measured (what measure writes)."
     ),
 ]
 Source = Annotated[Path, typer.Argument(metavar="SRC", help="The measured table.")]
@@ -106,7 +108,7 @@ def _imported(kind: str, source: Path, profile: str, dtype: str, kernel: str) ->
 
 def _report(found: Imported) -> None:
     emit("\n\n".join(map(_lines, found.fits)) or "a table of the expert part, looked up and not fitted")
-    say_notes([str(note) for note in found.dropped])
+    say_notes([*map(str, found.dropped), *found.notes])
 
 
 def _lines(fit: Fit) -> str:

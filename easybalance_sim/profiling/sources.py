@@ -166,14 +166,15 @@ def _experts(source: ExpertSource, path: Path, base: HardwareProfile, dtype: str
     _require_rows(table)
     rows = table.rows
     top = Peaks(bytes_per_s=base.hbm_bytes_per_s, flops=base.peak_flops[dtype], weight_bytes=WEIGHT_BYTES[dtype])
-    source = _with_block(source, rows, top)
+    chosen, source = bool(source.blocks), _with_block(source, rows, top)
     work = Workload().of(rows, source.block, scattered=source.scattered)
     group, groups = _groups(rows)
     numbers = fit_expert(work, top, free_tok=source.moves_rows)
     held_out = _spread(cross_predicted(work, top, groups, free_tok=source.moves_rows), work.us)
     fit = Fit(
         name=f"{dtype} {source.kernel}",
-        numbers={name: getattr(numbers, name) for name in ("c0_us", "eff_bw", "eff_flop", "q", "tok")},
+        numbers={name: getattr(numbers, name) for name in ("c0_us", "eff_bw", "eff_flop", "q", "tok")}
+        | ({"block": source.block} if chosen else {}),
         rows=len(rows),
         group=group,
         errors=_spread(predicted_us(numbers, work, top), work.us),

@@ -155,6 +155,7 @@ def test_the_fit_finds_the_numbers_behind_noisy_rows(
     assert row.source == "ebsim profile measure on NVIDIA H200, 80 rows"
     (fit,) = found.fits
     assert (fit.group, fit.rows) == ("numbers of active experts", 80)
+    assert fit.numbers["block"] == block
     assert fit.held_out[0] < 3
 
 
