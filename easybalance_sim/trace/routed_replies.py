@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, BoolArray, IntArray
+from easybalance_sim.arrays import AnyArray, BoolArray
 from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace.conversion import Conversion, Converted, settle_experts, settle_top_k, trace_meta
 from easybalance_sim.trace.engine_replies import Reply, replies
 from easybalance_sim.trace.recorded_ids import blank_rows, checked_ids
 from easybalance_sim.trace.schema import TraceMeta
-from easybalance_sim.trace.serving import IdSpool, Requests, id_spool, write_served
-from easybalance_sim.trace.tables import text_codes
+from easybalance_sim.trace.serving import IdSpool, RequestList, id_spool, write_served
 
 ENABLE = "start the engine with --enable-return-routed-experts"
 Decode = Callable[[bytes, str], AnyArray]
@@ -36,7 +35,7 @@ def convert_replies(job: Conversion, engine: str, decode: Decode) -> list[Conver
             raise TraceError("no reply holds routed_experts", where=str(job.source), fix=ENABLE)
         meta = msgspec.structs.replace(meta, engine=engine, recorder="routed_experts")
         ids = spool.ids(meta, str(job.source))
-        return [write_served(job, meta, gathered.requests(), ids, gathered.notes())]
+        return [write_served(job, meta, gathered.found.requests(), ids, gathered.notes())]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -46,10 +45,7 @@ class _Gathered:
     job: Conversion
     meta: TraceMeta | None = None
     hidden: int = 0
-    request: list[int] = field(default_factory=list)
-    position: list[IntArray] = field(default_factory=list)
-    prompt: list[int] = field(default_factory=list)
-    workload: list[str] = field(default_factory=list)
+    found: RequestList = field(default_factory=RequestList)
     empty: int = 0
     lost: int = 0
     cached: int = 0
@@ -76,39 +72,17 @@ class _Gathered:
             )
         _require_dense(ids, blank, self.meta, reply.where)
         spool.append(checked_ids(ids[:, list(self.meta.layers)], self.meta, reply.where, position))
-        self.request.append(reply.group)
-        self.position.append(position)
-        self.prompt.append(-1 if reply.prompt is None else int(np.count_nonzero(position < reply.prompt)))
-        self.workload.append(reply.workload)
+        self.found.add(reply.group, position, reply.prompt, reply.workload)
         self.lost += int(np.count_nonzero(~kept))
         self.cached += reply.cached
 
-    def requests(self) -> Requests:
-        length = np.array([len(one) for one in self.position])
-        workload, names = text_codes(self.workload)
-        return Requests(
-            row=np.arange(int(length.sum())),
-            request=np.repeat(np.array(self.request, np.int64), length),
-            position=np.concatenate(self.position),
-            length=length,
-            prompt=np.array(self.prompt, np.int64),
-            workload=workload,
-            workloads=tuple(names),
-        )
-
     def notes(self) -> tuple[str, ...]:
-        unsaid = self.prompt.count(-1)
-        found = [
+        counted = [
             (self.empty, f"{self.empty:,} replies without routed experts are left out"),
             (self.lost, f"{self.lost:,} tokens that were not recorded (0 or -1 in all layers) are left out"),
             (self.cached, f"{self.cached:,} prompt tokens came from the prefix cache; they count as if computed"),
-            (
-                unsaid,
-                f"{unsaid:,} of {len(self.prompt):,} replies do not say the length of their prompt: their tokens "
-                "have no phase and run one per step",
-            ),
         ]
-        return tuple(note for count, note in found if count)
+        return tuple(note for count, note in counted if count) + self.found.notes()
 
     def _shaped(self, ids: AnyArray, reply: Reply) -> AnyArray:
         """[T, H, K]."""

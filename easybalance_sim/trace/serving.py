@@ -19,7 +19,7 @@ from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace.batching import ages, arrival_steps, queue_order, schedule
 from easybalance_sim.trace.conversion import Conversion, Converted
 from easybalance_sim.trace.schema import DECODE, PREFILL, UNKNOWN_PHASE, TokenBatch, TraceMeta
-from easybalance_sim.trace.tables import read_arrivals
+from easybalance_sim.trace.tables import read_arrivals, text_codes
 from easybalance_sim.trace.writer import token_trace_writer
 
 PROMPT_TOKENS_PER_STEP = 2048
@@ -64,6 +64,43 @@ class Requests:
         inside = self.inside
         turn = np.where(inside < of_prompt, inside // PROMPT_TOKENS_PER_STEP, before + inside - of_prompt)
         return turn, chunks + self.length - prompt
+
+
+class RequestList:
+    """Requests as they are read, one after the other, their tokens in the order in which ids are spooled."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._position: list[IntArray] = []
+        self._prompt: list[int] = []
+        self._workload: list[str] = []
+
+    def add(self, number: int, position: IntArray, prompt: int | None, workload: str) -> None:
+        """One request. position: int64[t] rising · prompt: tokens of its prompt, recorded or not, None = not said."""
+        self._numbers.append(number)
+        self._position.append(position)
+        self._prompt.append(-1 if prompt is None else int(np.count_nonzero(position < prompt)))
+        self._workload.append(workload)
+
+    def requests(self) -> Requests:
+        """All of them, at least one."""
+        length = np.array([len(one) for one in self._position])
+        workload, names = text_codes(self._workload)
+        return Requests(
+            row=np.arange(int(length.sum())),
+            request=np.repeat(np.array(self._numbers, np.int64), length),
+            position=np.concatenate(self._position),
+            length=length,
+            prompt=np.array(self._prompt, np.int64),
+            workload=workload,
+            workloads=tuple(names),
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What to say when prompts are not told from generated tokens."""
+        unsaid = self._prompt.count(-1)
+        what = f"{unsaid:,} of {len(self._prompt):,} requests do not say the length of their prompt"
+        return (f"{what}: their tokens have no phase and run one per step",) if unsaid else ()
 
 
 class IdSpool:

@@ -83,7 +83,7 @@ def test_replies_that_do_not_say_their_prompt_have_no_phase(tmp_path: Path) -> N
     assert set(columns["phase"].tolist()) == {"unknown"}
     assert columns["step"].tolist() == [0, 1, 2, 3, 4]
     assert written.notes == (
-        "1 of 1 replies do not say the length of their prompt: their tokens have no phase and run one per step",
+        "1 of 1 requests do not say the length of their prompt: their tokens have no phase and run one per step",
     )
 
 
@@ -93,7 +93,7 @@ def test_choices_of_one_reply_share_a_request_and_usage_says_nothing_of_them(tmp
     written = run("vllm_routed_experts", source, tmp_path / "o.parquet")
     columns = read_columns(token_trace(tmp_path / "o.parquet"))
     assert set(columns["request"].tolist()) == {0} and set(columns["phase"].tolist()) == {"unknown"}
-    assert written.notes[0].startswith("2 of 2 replies do not say the length of their prompt")
+    assert written.notes[0].startswith("2 of 2 requests do not say the length of their prompt")
 
 
 def test_sglang_behind_the_openai_endpoint(tmp_path: Path) -> None:
