@@ -64,7 +64,12 @@ WindowSeconds = Annotated[
     ),
 ]
 AllToAll = Annotated[
-    str, typer.Option("--all-to-all", metavar="MODE", help="auto, normal or low_latency (auto: by phase).")
+    str,
+    typer.Option(
+        "--all-to-all",
+        metavar="MODE",
+        help="auto (by phase), normal, low_latency (DeepEP), nccl or nvlink (TensorRT-LLM; one NVLink domain each).",
+    ),
 ]
 StepTokens = Annotated[
     int,

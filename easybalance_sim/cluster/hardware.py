@@ -22,8 +22,10 @@ from easybalance_sim.cluster.model_shape import WEIGHT_BYTES
 from easybalance_sim.errors import ProfileError
 
 PHASES = ("prefill", "decode")
-MODES = ("normal", "low_latency")
+FITTED_MODES, TABLE_MODES = ("normal", "low_latency"), ("nccl", "nvlink")
+MODES = (*FITTED_MODES, *TABLE_MODES)
 DIRECTIONS = ("dispatch", "combine")
+SENT_DTYPES = ("bf16", "fp8", "nvfp4")
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,6 +78,21 @@ class CommLink(_Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     notify_us: tuple[tuple[int, float], ...] = ()
 
 
+class LinkTable(_Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Measured µs of an all-to-all inside one NVLink domain with every rank sending as much (`cost.link_tables`).
+
+    mode: `nccl` or `nvlink` · phases: `dispatch`, `combine` or both · dtype: of the rows sent, one of `SENT_DTYPES` ·
+    ranks: GPUs · sent_bytes: that leave a rank, strictly increasing.
+    """
+
+    mode: str
+    phases: tuple[str, ...]
+    dtype: str
+    ranks: int
+    sent_bytes: tuple[float, ...]
+    us: tuple[float, ...]
+
+
 class MigrationLink(_Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Point-to-point bandwidth for moving expert weights between GPUs."""
 
@@ -99,7 +116,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """One GPU with its links and kernels.
 
     peak_flops: dense FLOP/s at which experts of each weight dtype compute · nvlink_bytes_per_s,
-    inter_node_bytes_per_s: nominal, one direction, per GPU · nvlink_domain: GPUs that share NVLink ·
+    inter_node_bytes_per_s: nominal, one direction, per GPU · nvlink_domain: GPUs that share NVLink · link_tables: modes
+    that are looked up, not fitted ·
     expert_table: the user's, on which the kernels' formula is anchored (`cost.anchored`).
     """
 
@@ -115,6 +133,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     experts: tuple[ExpertKernel, ...]
     links: tuple[CommLink, ...]
     migration: MigrationLink
+    link_tables: tuple[LinkTable, ...] = ()
     expert_table: ExpertTable | None = None
 
 
@@ -182,6 +201,7 @@ def _profile_problem(profile: HardwareProfile) -> str:
         return "experts need at least one kernel that is the default of a phase"
     problems = [_kernel_problem(kernel) for kernel in profile.experts]
     problems += [_link_problem(link, profile) for link in profile.links]
+    problems += [_link_table_problem(table) for table in profile.link_tables]
     problems += [_missing_link(profile), _migration_problem(profile.migration), _table_problem(profile.expert_table)]
     return next((problem for problem in problems if problem), "")
 
@@ -205,8 +225,8 @@ def _kernel_problem(row: ExpertKernel) -> str:
 
 def _link_problem(row: CommLink, profile: HardwareProfile) -> str:
     name = f"links {row.mode} {row.phase}"
-    if row.mode not in MODES or row.phase not in DIRECTIONS:
-        return f"{name}: mode is one of {', '.join(MODES)}, phase one of {', '.join(DIRECTIONS)}"
+    if row.mode not in FITTED_MODES or row.phase not in DIRECTIONS:
+        return f"{name}: mode is one of {', '.join(FITTED_MODES)}, phase one of {', '.join(DIRECTIONS)}"
     if not 0 < row.rdma_bytes_per_s <= profile.inter_node_bytes_per_s:
         return f"{name}: rdma_bytes_per_s must be > 0 and at most the nominal {profile.inter_node_bytes_per_s:g}"
     if not 0 < row.nvlink_bytes_per_s <= profile.nvlink_bytes_per_s:
@@ -222,19 +242,32 @@ def _link_problem(row: CommLink, profile: HardwareProfile) -> str:
 
 def _missing_link(profile: HardwareProfile) -> str:
     have = {(link.mode, link.phase) for link in profile.links}
-    missing = [f"{mode} {phase}" for mode in MODES for phase in DIRECTIONS if (mode, phase) not in have]
+    missing = [f"{mode} {phase}" for mode in FITTED_MODES for phase in DIRECTIONS if (mode, phase) not in have]
     return f"links lack {missing[0]}" if missing else ""
 
 
 def _table_problem(table: ExpertTable | None) -> str:
     if table is None:
         return ""
-    if len(table.tokens) != len(table.us) or len(table.us) < 2:
-        return "expert_table: tokens and us need the same number of values, at least two"
-    rising = all(a < b for a, b in zip((0.0, *table.tokens), table.tokens, strict=False))
-    if not rising or min(table.us) <= 0 or table.slots < 0:
-        return "expert_table: tokens must be > 0 and rise strictly, us be > 0 and slots ≥ 0"
-    return _row_problem("expert_table", table)
+    if table.slots < 0:
+        return "expert_table: slots must be ≥ 0"
+    return _curve_problem("expert_table", "tokens", table.tokens, table.us) or _row_problem("expert_table", table)
+
+
+def _link_table_problem(table: LinkTable) -> str:
+    name = f"link_tables {table.mode} of {table.ranks} ranks"
+    if table.mode not in TABLE_MODES or not table.phases or not set(table.phases) <= set(DIRECTIONS):
+        return f"{name}: mode is one of {', '.join(TABLE_MODES)}, phases are {', '.join(DIRECTIONS)}"
+    if table.dtype not in SENT_DTYPES or table.ranks < 2:
+        return f"{name}: dtype is one of {', '.join(SENT_DTYPES)}, ranks at least 2"
+    return _curve_problem(name, "sent_bytes", table.sent_bytes, table.us) or _row_problem(name, table)
+
+
+def _curve_problem(name: str, axis: str, known: tuple[float, ...], us: tuple[float, ...]) -> str:
+    if len(known) != len(us) or len(us) < 2:
+        return f"{name}: {axis} and us need the same number of values, at least two"
+    rising = all(a < b for a, b in zip((0.0, *known), known, strict=False))
+    return "" if rising and min(us) > 0 else f"{name}: {axis} must be > 0 and rise strictly, us be > 0"
 
 
 def _migration_problem(row: MigrationLink) -> str:

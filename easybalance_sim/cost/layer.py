@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from easybalance_sim.arrays import FloatArray, Int16Array, Int32Array, IntArray, frozen, sealed
-from easybalance_sim.cluster.hardware import PHASES, HardwareProfile
+from easybalance_sim.cluster.hardware import PHASES, TABLE_MODES, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.anchored import anchored_cost
 from easybalance_sim.cost.expert import ExpertModel, expert_cost
-from easybalance_sim.cost.network import LinkCost, link_cost
+from easybalance_sim.cost.link_tables import table_link
+from easybalance_sim.cost.network import PhaseCost, link_cost, require_mode
 from easybalance_sim.errors import UsageError
 
 OVERLAPS = ("none", "two-batch", "full")
@@ -60,8 +61,8 @@ class LayerCost:
 
     profile: str
     expert: ExpertModel
-    dispatch: LinkCost
-    combine: LinkCost
+    dispatch: PhaseCost
+    combine: PhaseCost
     slot_start: Int32Array
     speed: FloatArray
     overlap: str = "none"
@@ -114,12 +115,13 @@ class LayerCost:
     @property
     def band_p90(self) -> float:
         """90th percentile of the relative error of the worst part (how it was found: `cluster.hardware`)."""
-        return max(self.expert.band_p90, self.dispatch.link.band_p90, self.combine.link.band_p90)
+        return max(self.expert.band_p90, self.dispatch.band_p90, self.combine.band_p90)
 
     @property
     def label(self) -> str:
         """One line: "h200 · fp8_block deepgemm_masked · band ±27 %", then "uncalibrated: …" where it is."""
-        line = f"{self.profile} · {self.expert.name} · band ±{100 * self.band_p90:.0f} %"
+        parts = (self.profile, self.expert.name, self.dispatch.name, f"band ±{100 * self.band_p90:.0f} %")
+        line = " · ".join(filter(None, parts))
         return line if self.calibrated else f"{line} · uncalibrated: {'; '.join(self.reasons)}"
 
 
@@ -136,7 +138,7 @@ def layer_cost(
 ) -> LayerCost:
     """The layer cost for plans with `slots_per_rank` (int64[R]) slots.
 
-    mode: all-to-all mode, `normal` or `low_latency` · phase: `prefill` or `decode` chooses the kernel; `unknown` counts
+    mode: all-to-all mode, one of `hardware.MODES` · phase: `prefill` or `decode` chooses the kernel; `unknown` counts
     as decode · kernel: a kernel of the profile by name instead · overlap: one of `OVERLAPS`. Where the profile has the
     user's table the formula is anchored on it. Raises `UsageError` for an unknown mode, phase or overlap,
     `ProfileError` for an unknown kernel.
@@ -151,9 +153,16 @@ def layer_cost(
     return LayerCost(
         profile=profile.name,
         expert=expert,
-        dispatch=link_cost(profile, shape, topology.nodes, mode, "dispatch"),
-        combine=link_cost(profile, shape, topology.nodes, mode, "combine"),
+        dispatch=_phase_cost(profile, shape, topology, mode, "dispatch"),
+        combine=_phase_cost(profile, shape, topology, mode, "combine"),
         slot_start=frozen(np.concatenate([[0], np.cumsum(slots_per_rank)]), np.int32),
         speed=topology.speed,
         overlap=overlap,
     )
+
+
+def _phase_cost(profile: HardwareProfile, shape: ModelShape, topology: Topology, mode: str, phase: str) -> PhaseCost:
+    require_mode(mode)
+    if mode in TABLE_MODES:
+        return table_link(profile, shape, topology.nodes, topology.ranks, mode, phase)
+    return link_cost(profile, shape, topology.nodes, mode, phase)

@@ -39,18 +39,18 @@ class Peak:
         )
 
     def received(self, mode: str) -> int:
-        """Copies that the fullest rank takes in: a token once in `normal` mode, once per assignment in `low_latency`.
+        """Copies that the fullest rank takes in: once per assignment in `low_latency` mode, a token once in the others.
 
-        Raises `UsageError` for another mode.
+        Raises `UsageError` for an unknown mode.
         """
         require_mode(mode)
-        return self.arriving if mode == "normal" else self.rows
+        return self.rows if mode == "low_latency" else self.arriving
 
 
 def buffer_bytes(peak: Peak, shape: ModelShape, slots: int, mode: str) -> int | None:
     """Bytes that dispatch needs on a rank at the peak, None when the model is assumed; slots: P of the plan.
 
-    normal: the copies that the fullest rank takes in. low_latency: what must be allocated beforehand so that every rank
+    The copies that the fullest rank takes in; low_latency: what must be allocated beforehand so that every rank
     may send `peak.sent` tokens, wherever they go: two sets of a send and a receive buffer with room for that many
     tokens of every slot (P = ranks × slots of a rank), BF16 with a range per 128 values, or a control word. (Source:
     sizes in DeepEP csrc/config.hpp, `get_low_latency_rdma_size_hint`.) Raises `UsageError` for an unknown mode.
@@ -58,7 +58,7 @@ def buffer_bytes(peak: Peak, shape: ModelShape, slots: int, mode: str) -> int | 
     require_mode(mode)
     if shape.assumed:
         return None
-    if mode == "normal":
+    if mode != "low_latency":
         return round(peak.received(mode) * dispatch_bytes(shape, mode))
     back = 2 * shape.hidden + round(shape.hidden * _RANGE_SHARE)
     there = 2 * shape.hidden + _CONTROL_BYTES

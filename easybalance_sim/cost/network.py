@@ -14,11 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from math import log2
+from typing import Protocol
 
 import numpy as np
 
 from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array
-from easybalance_sim.cluster.hardware import MODES, CommLink, HardwareProfile
+from easybalance_sim.cluster.hardware import FITTED_MODES, MODES, TABLE_MODES, CommLink, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.errors import UsageError
 
@@ -26,6 +27,35 @@ SKEWED_TRAFFIC = "links by the busiest direction: every measured table is balanc
 LOW_LATENCY_HEADER_BYTES = 16
 FP8_SCALE_SHARE = 4 / 128
 _FEW_RANKS = 64
+_SENT_DTYPE = {"nvfp4": "nvfp4", "fp8_block": "fp8"}
+_ROW_BYTES = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5 + 1 / 16}
+
+
+class PhaseCost(Protocol):
+    """Anything that turns copies into the seconds of one all-to-all phase: fitted rows, or a measured table."""
+
+    @property
+    def name(self) -> str:
+        """Where the time comes from, for a label; empty for the profile's fitted rows."""
+
+    @property
+    def copy_bytes(self) -> float:
+        """Bytes of one copy of a token."""
+
+    @property
+    def nvlink_bytes_per_s(self) -> float:
+        """What another byte inside the domain costs."""
+
+    @property
+    def band_p90(self) -> float:
+        """90th percentile of the relative error."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the time is not calibrated; empty when it is."""
+
+    def seconds(self, rdma_copies: Int32Array, nvlink_copies: Int32Array) -> FloatArray:
+        """float64[W, L] seconds of the slowest rank from int32[W, L, R] copies in its busier directions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +65,21 @@ class LinkCost:
     link: CommLink
     nodes: int
     copy_bytes: float
+
+    @property
+    def name(self) -> str:
+        """Empty: the rows of the profile."""
+        return ""
+
+    @property
+    def nvlink_bytes_per_s(self) -> float:
+        """Of the fitted row."""
+        return self.link.nvlink_bytes_per_s
+
+    @property
+    def band_p90(self) -> float:
+        """Of the fitted row."""
+        return self.link.band_p90
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -52,9 +97,9 @@ class LinkCost:
 def link_cost(profile: HardwareProfile, shape: ModelShape, nodes: int, mode: str, phase: str) -> LinkCost:
     """The cost of `phase` (dispatch or combine) with the row whose range of domains holds `nodes`, else the widest.
 
-    Raises `UsageError` for an unknown mode.
+    Raises `UsageError` for a mode that is not fitted.
     """
-    require_mode(mode)
+    require_mode(mode, FITTED_MODES)
     rows = [row for row in profile.links if (row.mode, row.phase) == (mode, phase)]
     inside = [row for row in rows if row.nodes[0] <= nodes <= row.nodes[1]]
     row = inside[0] if inside else max(rows, key=lambda row: row.nodes[1])
@@ -80,12 +125,25 @@ def phase_seconds(
 
 
 def dispatch_bytes(shape: ModelShape, mode: str) -> float:
-    """Bytes of one dispatched copy: FP8 with one float scale per 128 values, and a header in low-latency mode.
+    """Bytes of one dispatched copy. DeepEP: FP8 with one float scale per 128 values, and a header in low-latency mode.
 
-    H + H/32 (+ 16), whatever the dtype of the weights (source: DeepEP tests/legacy/test_low_latency.py).
+    H + H/32 (+ 16), whatever the dtype of the weights (source: DeepEP tests/legacy/test_low_latency.py). Other modes:
+    `row_bytes` of `sent_dtype`. Raises `UsageError` for an unknown mode.
     """
     require_mode(mode)
+    if mode in TABLE_MODES:
+        return row_bytes(shape.hidden, sent_dtype(shape, mode, "dispatch"))
     return shape.hidden * (1 + FP8_SCALE_SHARE) + (LOW_LATENCY_HEADER_BYTES if mode == "low_latency" else 0)
+
+
+def sent_dtype(shape: ModelShape, mode: str, phase: str) -> str:
+    """Dtype of the rows that a looked-up mode sends, one of `hardware.SENT_DTYPES`."""
+    return _SENT_DTYPE.get(shape.dtype, "bf16") if (mode, phase) == ("nvlink", "dispatch") else "bf16"
+
+
+def row_bytes(hidden: int, dtype: str) -> float:
+    """Bytes of one copy of a token; NVFP4 with one scale byte per 16 values."""
+    return hidden * _ROW_BYTES[dtype]
 
 
 def combine_bytes(shape: ModelShape) -> float:
@@ -93,10 +151,10 @@ def combine_bytes(shape: ModelShape) -> float:
     return 2.0 * shape.hidden
 
 
-def require_mode(mode: str) -> None:
-    """Raise `UsageError` unless `mode` is one of `MODES`."""
-    if mode not in MODES:
-        raise UsageError(f"unknown all-to-all mode; there are {', '.join(MODES)}", where=mode)
+def require_mode(mode: str, known: tuple[str, ...] = MODES) -> None:
+    """Raise `UsageError` unless `mode` is one of `known`."""
+    if mode not in known:
+        raise UsageError(f"unknown all-to-all mode; there are {', '.join(known)}", where=mode)
 
 
 def _over_ranks(values: AnyArray) -> AnyArray:

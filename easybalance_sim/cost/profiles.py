@@ -2,8 +2,7 @@
 
 `tokens` are the assignments that arrive at a rank in one layer and step, all its experts equally loaded, `us` the
 microseconds of its expert part. An optional column `slots` says how many experts the rank held, the same in every row.
-Between two rows time is linear in tokens; below the first it is flat; above the last it follows the least-squares slope
-of the last three rows (never downwards), up to 4 times the largest tokens.
+Times between the rows: `cost.look_up`.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ from math import isfinite
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from easybalance_sim.arrays import FloatArray, IntArray
 from easybalance_sim.cluster import hardware
 from easybalance_sim.cluster.hardware import ExpertTable, HardwareProfile
+from easybalance_sim.cost.look_up import looked_up_us
 from easybalance_sim.errors import ProfileError
 
 BASE_PROFILE = "h200"
-FARTHEST_EXTRAPOLATION = 4
 _COLUMNS = ("tokens", "us")
 _SLOTS = "slots"
 
@@ -76,19 +74,7 @@ def table_us(table: ExpertTable, tokens: FloatArray | IntArray) -> FloatArray:
 
     Raises `ProfileError` beyond 4 times the table's largest tokens.
     """
-    x, t = np.array(table.tokens), np.array(table.us)
-    most = float(np.max(tokens, initial=0))
-    if most > FARTHEST_EXTRAPOLATION * x[-1]:
-        raise ProfileError(
-            f"{most:g} tokens at a rank are more than {FARTHEST_EXTRAPOLATION} times the table's largest ({x[-1]:g})",
-            where=table.source,
-            fix="measure larger token counts",
-        )
-    tail = slice(-min(3, len(x)), None)
-    slope = max(0.0, float(np.polyfit(x[tail], t[tail], 1)[0]))
-    inside = np.interp(tokens, x, t)
-    beyond = slope * np.maximum(np.asarray(tokens) - x[-1], 0.0)
-    return np.where(np.asarray(tokens) > 0, inside + beyond, 0.0)
+    return looked_up_us(table.tokens, table.us, tokens, what="tokens at a rank", where=table.source)
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[float, float, float]]:

@@ -25,7 +25,7 @@ def slot_cost(cost: LayerCost, tokens: float) -> SlotCost:
     Where the user's table anchors the formula both are scaled to it.
     Communication: a token's copy there and back over NVLink.
     """
-    copy_s = sum(part.copy_bytes / part.link.nvlink_bytes_per_s for part in (cost.dispatch, cost.combine))
+    copy_s = sum(part.copy_bytes / part.nvlink_bytes_per_s for part in (cost.dispatch, cost.combine))
     if isinstance(cost.expert, AnchoredCost):
         level = cost.expert.level(tokens * cost.expert.slots)
         return _of_kernel(cost.expert.formula, tokens, copy_s, level)

@@ -14,7 +14,7 @@ import numpy as np
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import BoolArray
-from easybalance_sim.cluster.hardware import HardwareProfile
+from easybalance_sim.cluster.hardware import MODES, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
 from easybalance_sim.cluster.shapes import assumed_shape, find_shape, load_shape
 from easybalance_sim.cluster.topology import Topology, load_cluster, uniform
@@ -156,6 +156,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
         windowing.require_forward(trace.scan())
     phase = _phase(trace, settings.phase, notes)
     mode = {"auto": "normal" if phase == "prefill" else "low_latency"}.get(settings.all_to_all, settings.all_to_all)
+    layer_cost(hardware, shape, topology, topology.slots_per_rank, mode, phase)
     recorded = _recorded_ranks(trace, topology, notes)
     if isinstance(trace, TokenTrace):
         notes += trace.scan().notes
@@ -222,7 +223,7 @@ def _require_sound(settings: Settings) -> None:
     require_choice("--device", settings.device, kernels.DEVICES)
     require_choice("--dispatch", settings.dispatch, tuple(RULES))
     require_choice("--overlap", settings.overlap, OVERLAPS)
-    require_choice("--all-to-all", settings.all_to_all, ("auto", "normal", "low_latency"))
+    require_choice("--all-to-all", settings.all_to_all, ("auto", *MODES))
     if settings.phase is not None:
         require_choice("--phase", settings.phase, PHASES)
     if not math.isfinite(settings.window_seconds):

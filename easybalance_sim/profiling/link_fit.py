@@ -15,7 +15,8 @@ from scipy.optimize import least_squares
 
 from easybalance_sim.arrays import FloatArray
 from easybalance_sim.cluster.hardware import ExpertTable
-from easybalance_sim.cost.profiles import FARTHEST_EXTRAPOLATION, table_us
+from easybalance_sim.cost.look_up import FARTHEST_EXTRAPOLATION
+from easybalance_sim.cost.profiles import table_us
 from easybalance_sim.errors import ProfileError
 from easybalance_sim.profiling.fit import each_group
 from easybalance_sim.profiling.rows import LinkRow

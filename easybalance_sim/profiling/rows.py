@@ -50,9 +50,10 @@ class LinkRow:
     """One measured communication phase with every rank equally loaded.
 
     us: µs · curve: what the row's curve over `size` is (operation, dtype, ranks, …) · size: tokens per rank, or bytes ·
-    phase: `dispatch` or `combine`, empty for a collective · mode: `normal`, `low_latency` or the operation's name ·
-    nodes: NVLink domains · ranks: GPUs · rdma_bytes, nvlink_bytes: bytes of a rank's busier direction over each link ·
-    notify_us: layout exchange that was timed apart.
+    phase: `dispatch`, `combine` or `prepare`, empty for a collective · mode: `normal`, `low_latency` or the operation's
+    name · nodes: NVLink domains · ranks: GPUs · rdma_bytes, nvlink_bytes: bytes of a rank's busier direction over each
+    link · notify_us: layout exchange that was timed apart · dtype: of the rows sent, one of `hardware.SENT_DTYPES`,
+    empty where none is sent or another · kernel: source of the kernel.
     """
 
     us: float
@@ -65,6 +66,8 @@ class LinkRow:
     rdma_bytes: float = 0.0
     nvlink_bytes: float = 0.0
     notify_us: float = 0.0
+    dtype: str = ""
+    kernel: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,13 +48,13 @@ class Links:
 
 
 def links(topology: Topology, mode: str) -> Links:
-    """The links of a topology in `normal` or `low_latency` mode."""
+    """The links of a topology in an all-to-all mode: `low_latency` sends every assignment, others a token once a rank."""
     node = topology.node_of_rank
     members = [np.flatnonzero(node == n) for n in range(topology.nodes)]
     local = np.array([int(np.searchsorted(members[node[rank]], rank)) for rank in range(topology.ranks)])
     entry = np.stack([ranks[local % len(ranks)] for ranks in members], axis=1)
     return Links(
-        node=frozen(node, np.int32), entry=frozen(entry, np.int32), nodes=topology.nodes, per_node=mode == "normal"
+        node=frozen(node, np.int32), entry=frozen(entry, np.int32), nodes=topology.nodes, per_node=mode != "low_latency"
     )
 
 

@@ -17,7 +17,8 @@ from easybalance_sim.cluster.hardware import ExpertTable, load_profile
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cost.anchored import AnchoredCost
 from easybalance_sim.cost.expert import ExpertCost, ExpertModel
-from easybalance_sim.cost.profiles import FARTHEST_EXTRAPOLATION, table_us
+from easybalance_sim.cost.look_up import FARTHEST_EXTRAPOLATION
+from easybalance_sim.cost.profiles import table_us
 from easybalance_sim.profiling.rows import ExpertRow
 from easybalance_sim.profiling.tables import moe_perf, sglang_wideep
 from easybalance_sim.profiling.work import Workload

@@ -97,7 +97,7 @@ def test_impossible_values_are_refused_with_one_line(tmp_path: Path, old: str, n
         ("tokens = [2.0, 1.0]\nus = [1.0, 1.0]", "rise strictly"),
         ("tokens = [0.0, 1.0]\nus = [1.0, 1.0]", "tokens must be > 0"),
         ("tokens = [1.0, 2.0]\nus = [1.0, 0.0]", "us be > 0"),
-        ("tokens = [1.0, 2.0]\nus = [1.0, 1.0]\nslots = -1", "slots ≥ 0"),
+        ("tokens = [1.0, 2.0]\nus = [1.0, 1.0]\nslots = -1", "slots must be ≥ 0"),
     ],
 )
 def test_an_impossible_table_in_a_profile_is_refused(tmp_path: Path, table: str, words: str) -> None:
@@ -107,9 +107,29 @@ def test_an_impossible_table_in_a_profile_is_refused(tmp_path: Path, table: str,
         load_profile(str(path))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('mode = "nccl"', 'mode = "normal"', "mode is one of nccl, nvlink"),
+        ('phases = ["dispatch", "combine"]\ndtype', "phases = []\ndtype", "phases are dispatch, combine"),
+        ('dtype = "bf16"\nranks', 'dtype = "fp32"\nranks', "dtype is one of bf16, fp8, nvfp4"),
+        ("ranks = 2", "ranks = 1", "ranks at least 2"),
+        ("sent_bytes = [256.0,", "sent_bytes = [1e9,", "sent_bytes must be > 0 and rise strictly"),
+        ("us = [6.5,", "us = [0.0,", "us be > 0"),
+        ("us = [6.5,", "us = [6.5, 7.0,", "sent_bytes and us need the same number"),
+    ],
+)
+def test_an_impossible_link_table_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in H100
+    path = tmp_path / "mine.toml"
+    path.write_text(H100.replace(old, new, 1))
+    with pytest.raises(ProfileError, match=f"link_tables .*{words}"):
+        load_profile(str(path))
+
+
 def test_a_missing_all_to_all_phase_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(H100[: H100.rindex("[[links]]")])
+    path.write_text(H100[: H100.rindex("[[links]]")] + H100[H100.index("[[link_tables]]") :])
     with pytest.raises(ProfileError, match="links lack normal combine"):
         load_profile(str(path))
 

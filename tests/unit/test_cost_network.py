@@ -111,5 +111,5 @@ def test_every_profile_has_a_time_for_every_node_count(gpu: str, mode: str, phas
 
 
 def test_unknown_mode_lists_the_modes() -> None:
-    with pytest.raises(UsageError, match="fast: unknown all-to-all mode; there are normal, low_latency"):
+    with pytest.raises(UsageError, match="fast: unknown all-to-all mode; there are normal, low_latency, nccl, nvlink"):
         dispatch_bytes(DSV3, "fast")

@@ -36,7 +36,7 @@ def expert_s(cost: LayerCost, per_slot: int, active: int = SLOTS) -> float:
 
 
 def copies_s(cost: LayerCost) -> float:
-    return sum(part.copy_bytes / part.link.nvlink_bytes_per_s for part in (cost.dispatch, cost.combine))
+    return sum(part.copy_bytes / part.nvlink_bytes_per_s for part in (cost.dispatch, cost.combine))
 
 
 def block_of(cost: LayerCost) -> int:

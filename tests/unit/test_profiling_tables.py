@@ -138,7 +138,7 @@ def test_nccl_messages_are_elements(tmp_path: Path) -> None:
 def test_trtllm_all_to_all_has_one_curve_per_setting(tmp_path: Path) -> None:
     base = {
         "op_name": "alltoall_dispatch", "kernel_source": "NVLinkOneSided", "moe_dtype": "fp8", "moe_ep_size": 8,
-        "num_tokens": 16, "hidden_size": 7168, "latency": 0.01,
+        "num_tokens": 16, "hidden_size": 7168, "topk": 8, "num_experts": 256, "latency": 0.01,
     }  # fmt: skip
     rows = nvlink_collectives.read_trtllm(_file(tmp_path, base, {}, {"num_tokens": 32}, {"moe_ep_size": 16})).rows
     assert [row.phase for row in rows] == ["dispatch"] * 3

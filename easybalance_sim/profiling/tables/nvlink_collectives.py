@@ -1,18 +1,25 @@
 """Collectives of aiconfigurator: `nccl_perf` and `trtllm_alltoall_perf`, looked up rather than fitted.
 
-NCCL's `message_size` counts elements, not bytes. All rows lie inside one NVLink domain.
+NCCL's `message_size` counts elements, not bytes. All rows lie inside one NVLink domain. TensorRT-LLM's routing is
+balanced: the bytes of a rank are those of uniform choices, a token once per distinct other rank.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from easybalance_sim.cost.network import row_bytes
 from easybalance_sim.profiling.rows import LinkRow, Table, sift
 from easybalance_sim.profiling.tables.columns import parquet_rows
+from easybalance_sim.profiling.tables.deepep import expected_distinct
 
 ELEMENT_BYTES = {"half": 2, "int8": 1}
+_DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 _NCCL = ("op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
-_TRTLLM = ("op_name", "kernel_source", "moe_dtype", "moe_ep_size", "num_tokens", "hidden_size", "latency")
+_TRTLLM = (
+    "op_name", "kernel_source", "moe_dtype", "moe_ep_size", "num_tokens", "hidden_size", "topk", "num_experts",
+    "latency",
+)  # fmt: skip
 
 
 def read_nccl(path: Path) -> Table[LinkRow]:
@@ -36,17 +43,28 @@ def _nccl(raw: dict[str, object]) -> LinkRow:
         nodes=1,
         ranks=ranks,
         nvlink_bytes=size * (ranks - 1) / ranks,
+        dtype="bf16" if dtype == "half" else "",
     )
 
 
 def _trtllm(raw: dict[str, object]) -> LinkRow:
-    ranks, operation = int(str(raw["moe_ep_size"])), str(raw["op_name"])
+    operation, kernel = str(raw["op_name"]), str(raw["kernel_source"])
+    ranks, tokens, hidden, top_k, experts = (
+        int(str(raw[name])) for name in ("moe_ep_size", "num_tokens", "hidden_size", "topk", "num_experts")
+    )
+    phase = operation.removeprefix("alltoall_")
+    # Combine sends BF16 whatever was dispatched; what the low-precision one sends is not told.
+    dtype = {"dispatch": _DTYPES[str(raw["moe_dtype"])], "combine": "bf16"}.get(phase, "")
+    copies = expected_distinct(ranks, experts, top_k) * (ranks - 1) / ranks
     return LinkRow(
         us=float(str(raw["latency"])) * 1e3,
-        curve=f"{operation} {raw['kernel_source']} {raw['moe_dtype']} {ranks} ranks",
-        size=int(str(raw["num_tokens"])),
-        phase=operation.removeprefix("alltoall_"),
+        curve=f"{operation} {kernel} {raw['moe_dtype']} {ranks} ranks",
+        size=tokens,
+        phase=phase,
         mode=operation,
         nodes=1,
         ranks=ranks,
+        nvlink_bytes=tokens * copies * row_bytes(hidden, dtype) if dtype else 0.0,
+        dtype=dtype,
+        kernel=kernel,
     )
