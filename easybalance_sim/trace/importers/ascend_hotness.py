@@ -11,7 +11,6 @@ from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace.array_files import as_counts, read_only_array
 from easybalance_sim.trace.conversion import Conversion, Converted, settle_layers
 from easybalance_sim.trace.count_windows import RecordedCounts, write_counts
-from easybalance_sim.trace.slot_map import SlotMap
 
 
 def convert(job: Conversion) -> list[Converted]:
@@ -22,7 +21,7 @@ def convert(job: Conversion) -> list[Converted]:
         raise TraceError(
             f"hotness has shape {list(values.shape)}", where=where, fix="give [L, E], [L, R, S] or [stages, L, R, S]"
         )
-    layers = settle_layers(job, values.shape[-2] if values.ndim == 2 else values.shape[-3], where)
+    layers = _layers(job, values, where)
     recorded = RecordedCounts(
         counts=_experts(job, values, layers, where),
         layers=layers,
@@ -47,18 +46,19 @@ def _experts(job: Conversion, values: IntArray, layers: tuple[int, ...], where: 
             where=where,
             fix="pass --plan-in-force PLAN, the placement at that time",
         )
-    slots = _rows(job.slots, layers, ranks * per_rank, where)
-    return slots.counts(values.reshape(-1, len(layers), ranks * per_rank))
-
-
-def _rows(slots: SlotMap, layers: tuple[int, ...], recorded: int, where: str) -> SlotMap:
-    """The map of the recorded layers: by id where it has as many rows as were recorded by number."""
-    if slots.slots != recorded:
+    if job.slots.slots != ranks * per_rank:
         raise UsageError(
-            f"holds {recorded} slots, {slots.name} has {slots.slots}",
+            f"holds {ranks * per_rank} slots, {job.slots.name} has {job.slots.slots}",
             where=where,
             fix="give the plan that was in force",
         )
-    if layers == tuple(range(len(layers))) and len(slots.expert_of_slot) == len(layers):
-        return slots
-    return slots.of_layers(layers)
+    return job.slots.of_layers(layers).counts(values.reshape(-1, len(layers), ranks * per_rank))
+
+
+def _layers(job: Conversion, values: IntArray, where: str) -> tuple[int, ...]:
+    """Ids of the rows: as the user says, else those of the plan in force where it has as many, else 0, 1, …"""
+    rows = values.shape[-2] if values.ndim == 2 else values.shape[-3]
+    said = job.layers or job.model
+    if said is None and job.slots is not None and len(job.slots.layers) == rows:
+        return job.slots.layers
+    return settle_layers(job, rows, where)
