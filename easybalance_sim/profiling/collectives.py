@@ -58,7 +58,7 @@ def _look_up(
     source: str,
     extra: dict[tuple[int, int], float] | None = None,
 ) -> LookUp:
-    """One curve over the bytes that leave a rank; equal sizes are averaged. extra: µs by (ranks, size) on top."""
+    """One curve over the bytes that leave a rank; of equal sizes the median. extra: µs by (ranks, size) on top."""
     measured, found = looked_up([row for row in rows if mode != "nccl" or row.size >= LEAST_JUDGED_BYTES])
     errors = np.abs(found / measured - 1) * 100
     points: dict[float, list[float]] = {}
@@ -71,7 +71,7 @@ def _look_up(
         dtype=rows[0].dtype,
         ranks=rows[0].ranks,
         sent_bytes=tuple(round(at, 1) for at in sent),
-        us=tuple(round(float(np.mean(points[at])), 2) for at in sent),
+        us=tuple(round(float(np.median(points[at])), 2) for at in sent),
         band_p90=round(float(np.percentile(errors, 90)) / 100, 3) if len(errors) else 0.0,
         calibrated=True,
         source=f"{source}, {len(rows)} rows",

@@ -114,9 +114,9 @@ def test_an_impossible_table_in_a_profile_is_refused(tmp_path: Path, table: str,
         ('phases = ["dispatch", "combine"]\ndtype', "phases = []\ndtype", "phases are dispatch, combine"),
         ('dtype = "bf16"\nranks', 'dtype = "fp32"\nranks', "dtype is one of bf16, fp8, nvfp4"),
         ("ranks = 2", "ranks = 1", "ranks at least 2"),
-        ("sent_bytes = [256.0,", "sent_bytes = [1e9,", "sent_bytes must be > 0 and rise strictly"),
-        ("us = [6.5,", "us = [0.0,", "us be > 0"),
-        ("us = [6.5,", "us = [6.5, 7.0,", "sent_bytes and us need the same number"),
+        ("sent_bytes = [4096.0,", "sent_bytes = [1e9,", "sent_bytes must be > 0 and rise strictly"),
+        ("us = [6.8,", "us = [0.0,", "us be > 0"),
+        ("us = [6.8,", "us = [6.8, 7.0,", "sent_bytes and us need the same number"),
     ],
 )
 def test_an_impossible_link_table_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:

@@ -108,3 +108,9 @@ def test_nvlink_of_a_rack_of_gb200() -> None:
     sent = np.full((1, 1, 64), round(1024 * 7.575 * 63 / 64), np.int32)
     assert cost.dispatch.seconds(0 * sent, sent)[0, 0] * 1e6 == pytest.approx(145, rel=0.05)
     assert cost.combine.seconds(0 * sent, sent)[0, 0] * 1e6 == pytest.approx(249, rel=0.05)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "gb200"])
+def test_more_bytes_never_take_less_in_a_shipped_table(gpu: str) -> None:
+    for table in load_profile(gpu).link_tables:
+        assert list(table.us) == sorted(table.us)
