@@ -145,7 +145,7 @@ def spread(count: int) -> list[int]:
 def measure(request: Request, gpu: Gpu, progress: Progress, clock: Callable[[], float] = time.monotonic) -> Outcome:
     """Measure until everything is or the budget is used up; points for which memory is short are left out, with a note.
 
-    clock: seconds. Raises `ProfileError` when not even the weights find room.
+    clock: seconds. Raises `ProfileError` when not even the weights find room, or the GPU fails.
     """
     began, wanted = clock(), points(request, gpu.about)
     links = [at for at, point in enumerate(wanted) if point.what != EXPERTS]
@@ -162,8 +162,16 @@ def measure(request: Request, gpu: Gpu, progress: Progress, clock: Callable[[], 
             found[at] = _measured(wanted[at], request, gpu, experts)
         except MemoryError:
             lacking += 1
+        except RuntimeError as error:
+            raise _failed(wanted[at].what, gpu, error) from error
         advance(1)
     return _outcome(found, lacking, gpu, wanted, "")
+
+
+def _failed(what: str, gpu: Gpu, error: RuntimeError) -> ProfileError:
+    """CUDA and cuBLAS errors of cupy are RuntimeErrors: a product that the GPU cannot do, a fault of its own."""
+    reason = " ".join(str(error).split())
+    return ProfileError(f"{what} cannot be measured: {reason}", where=gpu.about.name, fix="try another --dtype or GPU")
 
 
 def _weights(request: Request, gpu: Gpu) -> Experts:

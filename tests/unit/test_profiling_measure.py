@@ -9,7 +9,7 @@ import pytest
 from easybalance_sim.errors import ProfileError, UsageError
 from easybalance_sim.profiling.measure import Request, active_counts, measure, points, spread
 from easybalance_sim.profiling.tables import measured
-from tests.measured_gpu import FakeGpu, quiet
+from tests.measured_gpu import FakeExperts, FakeGpu, quiet
 
 MEGABYTE = 1 << 20
 
@@ -80,6 +80,15 @@ def test_points_without_memory_are_left_out_with_a_note() -> None:
 def test_weights_without_memory_are_an_error() -> None:
     with pytest.raises(ProfileError, match=r"NVIDIA H200: no memory for the weights of 8 experts \(0.1 GB\)"):
         measure(request(), FakeGpu(room=(1e6, 1)), quiet)
+
+
+def test_a_gpu_that_fails_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED\nsomewhere")
+
+    monkeypatch.setattr(FakeExperts, "times", fail)
+    with pytest.raises(ProfileError, match="NVIDIA H200: experts cannot be measured: CUBLAS_STATUS_NOT_SUPPORTED some"):
+        measure(request(), FakeGpu(), quiet)
 
 
 def test_progress_counts_every_point() -> None:
