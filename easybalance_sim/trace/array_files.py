@@ -10,6 +10,7 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.errors import EbsimError, TraceError
+from easybalance_sim.trace.npy_bytes import MAGIC
 from easybalance_sim.trace.torch_files import read_pt
 
 READABLE = (".npy", ".npz", ".pt", ".safetensors")
@@ -72,11 +73,19 @@ def _read(path: Path) -> dict[str, AnyArray]:
 
         return dict(load_file(path))
     if path.suffix == ".npy":
+        _require_magic(path)
         # Mapped: a damaged shape must not ask for more memory than the file has bytes.
         return {"": np.array(np.load(path, mmap_mode="r", allow_pickle=False))}
     # NumPy leaves a file that it opened itself open when it is damaged.
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as members:
         return {name: np.asarray(members[name]) for name in members.files}
+
+
+def _require_magic(path: Path) -> None:
+    """NumPy opens an archive under the name .npy too, and leaves it open when it is damaged."""
+    with path.open("rb") as stream:
+        if stream.read(len(MAGIC)) != MAGIC:
+            raise ValueError("no .npy array")
 
 
 def _of_pt(content: Any, where: str) -> dict[str, AnyArray]:

@@ -7,15 +7,13 @@ with a broken pattern was not read: its rules are ours.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from easybalance_sim.arrays import AnyArray, BoolArray
-from easybalance_sim.errors import PlanError
+from easybalance_sim.errors import PlanError, TraceError
 from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import Effect, Rules, check_file
@@ -26,6 +24,7 @@ from easybalance_sim.exports.writing import require_output, require_schema
 from easybalance_sim.files import replacing
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
+from easybalance_sim.trace.array_files import read_arrays
 
 TITLE = "Omni-Infer placement patterns"
 SUFFIXES = (".npy", ".npz")
@@ -54,8 +53,8 @@ RULES = Rules(
 
 
 def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
-    """The pattern as int32. Raises `PlanError` for an expert twice on a rank, which the
-    format cannot say, and `UsageError` when `output` cannot be written."""
+    """Write the pattern as int32. Raises `PlanError` for an expert twice on a rank, which the format cannot say, and
+    `UsageError` when `output` cannot be written."""
     plan = document.plan()
     require_schema(schema, SCHEMAS)
     require_output(output, SUFFIXES)
@@ -98,12 +97,7 @@ def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
 
 def _pattern(path: Path) -> BoolArray:
     where = str(path)
-    try:
-        array = _load(path)
-    except OSError as error:
-        raise PlanError(f"cannot read: {error.strerror or error}", where=where, fix="check the path") from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
-        raise PlanError(f"not a .npy or .npz array: {error}", where=where) from error
+    array = _array(path)
     if array.ndim != 3 or not array.size or array.size > MOST_CELLS:
         raise PlanError(f"array of shape {array.shape}, expected [devices, MoE layers, experts]", where=where)
     if array.dtype.kind not in "iub" or not ((array == 0) | (array == 1)).all():
@@ -111,12 +105,13 @@ def _pattern(path: Path) -> BoolArray:
     return array.astype(bool)
 
 
-def _load(path: Path) -> AnyArray:
-    loaded = np.load(path, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
-        if KEY not in loaded and len(loaded.files) != 1:
-            raise ValueError(f"no array {KEY!r} among {loaded.files}")
-        array: AnyArray = loaded[KEY if KEY in loaded else loaded.files[0]]
-        return array
+def _array(path: Path) -> AnyArray:
+    if path.suffix not in SUFFIXES:
+        raise PlanError(f"a pattern is {' or '.join(SUFFIXES)}", where=str(path), fix="check FILE and --engine")
+    try:
+        arrays = read_arrays(path)
+    except TraceError as error:
+        raise PlanError(error.what, where=str(path), fix=error.fix) from error
+    if KEY not in arrays and len(arrays) != 1:
+        raise PlanError(f"no array {KEY!r} among {sorted(arrays)}", where=str(path))
+    return arrays[KEY] if KEY in arrays else next(iter(arrays.values()))
