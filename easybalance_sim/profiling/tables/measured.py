@@ -33,6 +33,7 @@ KERNEL = "cublas_batched"
 EXPERTS, READ = "experts", "read"
 WHAT = (EXPERTS, READ, COPY_DEVICE, COPY_HOST, COPY_PEER)
 _WEIGHTS = {"bf16": "bf16", "fp16": "bf16"}
+_MOST, _MOST_SLOTS = 1 << 24, 1 << 16
 _VERSION_COLUMN = "ebsim_measured"
 _ALWAYS = ("what", "device", "us", "bytes")
 _OF_EXPERTS = ("dtype", "hidden", "intermediate", "matrices", "slots", "active", "tokens_per_expert")
@@ -154,7 +155,7 @@ def _rows(path: Path) -> Iterator[Measurement]:
                 )
             for number, raw in enumerate(reader, start=1):
                 yield _row(raw, f"{path}: row {number}")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ProfileError(f"cannot read: {error}", where=str(path), fix="check the path") from error
 
 
@@ -164,6 +165,9 @@ def _row(raw: dict[str, str | None], where: str) -> Measurement:
         raise ProfileError(f"layout {raw[_VERSION_COLUMN]!r}, expected {VERSION}", where=where, fix="measure again")
     if cells["what"] not in WHAT:
         raise ProfileError(f"what is {cells['what']!r}, not one of {', '.join(WHAT)}", where=where)
+    empty = next((name for name in _ALWAYS if not cells[name]), "")
+    if empty:
+        raise ProfileError(f"{empty} is empty", where=where, fix="remove the row")
     kinds = {field.name: field.type for field in fields(Measurement)}
     try:
         values = {name: _value(str(kinds[name]), text) for name, text in cells.items() if text}
@@ -192,4 +196,6 @@ def _problem(row: Measurement) -> str:
         return f"dtype {row.dtype!r} is not one of {', '.join(_WEIGHTS)}"
     if row.matrices not in (2, 3) or min(row.hidden, row.intermediate, row.tokens_per_expert) < 1:
         return "widths and tokens must be > 0, matrices 2 or 3"
+    if max(row.hidden, row.intermediate, row.tokens_per_expert) > _MOST or row.slots > _MOST_SLOTS:
+        return f"widths and tokens end at {_MOST:,}, slots at {_MOST_SLOTS:,}"
     return "" if 1 <= row.active <= row.slots else f"{row.active} active of {row.slots} slots"
