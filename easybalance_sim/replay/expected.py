@@ -17,7 +17,7 @@ import numpy as np
 from easybalance_sim import kernels
 from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, sealed, stream
 from easybalance_sim.cluster.topology import Topology
-from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.cost.layer import LayerCost, LayerSeconds
 from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.bounds import window_bound
@@ -51,15 +51,8 @@ def replay_counts(
     batch = tokens.sum(axis=2) / top_k
     flow = _Flow.of(rank_tokens, batch[:, :, None], top_k, topology, route)
     drawn = _draw_steps(tokens, plan, top_k, step_tokens, seed)
-    size = np.full((len(drawn), 1, 1), float(step_tokens))
-    rows = rank_sums(drawn, plan)
-    step_flow = _Flow.of(rows.astype(np.float64), size, top_k, topology, route)
-    seconds = cost.seconds(
-        sealed(drawn),
-        step_flow.whole(step_flow.distinct),
-        step_flow.whole(step_flow.rdma),
-        step_flow.whole(step_flow.nvlink),
-    )
+    step_flow = _Flow.of_draws(drawn, plan, step_tokens, top_k, topology, route)
+    seconds = step_flow.seconds(drawn, cost)
     parts = np.array([seconds.dispatch.sum(), seconds.expert.sum(), seconds.combine.sum()])
     return Outcome(
         plan=plan,
@@ -79,12 +72,21 @@ def replay_counts(
         peak=Peak(
             sent=-(-step_tokens // plan.ranks),
             arriving=ceil(step_flow.distinct.max()),
-            rows=int(rows.max()),
+            rows=int(rank_sums(drawn, plan).max()),
             slot_rows=int(drawn.max()),
         ),
         speed=topology.speed,
         expected=True,
     )
+
+
+def drawn_layer_seconds(
+    counts: IntArray, plan: Plan, cost: LayerCost, topology: Topology, route: Links, step_tokens: int, top_k: int
+) -> FloatArray:
+    """float64[D, L] seconds of drawn steps under a plan; counts: int64[D, L, E] assignments, see `draw_counts`."""
+    drawn = on_slots(counts, plan)
+    seconds: FloatArray = _Flow.of_draws(drawn, plan, step_tokens, top_k, topology, route).seconds(drawn, cost).ranked
+    return seconds
 
 
 def even_rank_tokens(tokens: IntArray, plan: Plan) -> FloatArray:
@@ -132,9 +134,9 @@ class _Flow:
         member = topology.node_of_rank[:, None] == np.arange(topology.nodes)
         size = member.sum(axis=0)
         node_tokens = rank_tokens @ member
-        distinct = _reached(rank_tokens, batch, top_k)
+        distinct = reached(rank_tokens, batch, top_k)
         arriving = distinct if route.per_node else rank_tokens
-        on_node = _reached(node_tokens, batch, top_k) if route.per_node else node_tokens
+        on_node = reached(node_tokens, batch, top_k) if route.per_node else node_tokens
         mine = topology.node_of_rank
         ranks, peers = topology.ranks, size[mine]
         received = on_node[..., mine] / peers if route.per_node else arriving
@@ -149,13 +151,25 @@ class _Flow:
             nvlink=np.maximum(arriving * (peers - 1), inside - arriving) / share,
         )
 
+    @classmethod
+    def of_draws(
+        cls, drawn: Int32Array, plan: Plan, step_tokens: int, top_k: int, topology: Topology, route: Links
+    ) -> _Flow:
+        """Of single steps; drawn: int32[D, L, P]."""
+        size = np.full((len(drawn), 1, 1), float(step_tokens))
+        return cls.of(rank_sums(drawn, plan).astype(np.float64), size, top_k, topology, route)
+
+    def seconds(self, drawn: Int32Array, cost: LayerCost) -> LayerSeconds:
+        """Of the steps that the flow is of."""
+        return cost.seconds(sealed(drawn), self.whole(self.distinct), self.whole(self.rdma), self.whole(self.nvlink))
+
     @staticmethod
     def whole(copies: FloatArray) -> Int32Array:
         """Copies as whole numbers, for the cost model."""
         return sealed(np.rint(copies).astype(np.int32))
 
 
-def _reached(assignments: FloatArray, batch: FloatArray, top_k: int) -> FloatArray:
+def reached(assignments: FloatArray, batch: FloatArray, top_k: int) -> FloatArray:
     """Expected tokens with at least one of their K choices among these assignments: T·(1 - (1 - p/K)^K), p = n/T."""
     hit = np.clip(assignments / np.maximum(batch, 1e-300) / top_k, 0, 1)
     reached: FloatArray = batch * (1 - (1 - hit) ** top_k)
@@ -169,22 +183,32 @@ def _node_pairs(flow: _Flow, topology: Topology) -> FloatArray:
 
 
 def _draw_steps(tokens: IntArray, plan: Plan, top_k: int, step_tokens: int, seed: int) -> Int32Array:
-    """int32[D, L, P] slot tokens of drawn steps, replicas sharing an expert's tokens as evenly as whole tokens can.
-
-    Which replica takes one more turns with the draw. A layer without traffic in a window stays empty.
-    """
-    rng = stream(seed, "step draws")
+    """int32[D, L, P] slot tokens of steps drawn from windows that lie apart as evenly as can be."""
     windows = np.flatnonzero(tokens.sum(axis=(1, 2)))
     draws = int(np.clip(len(windows), MIN_DRAWS, MAX_DRAWS))
     chosen = windows[np.arange(draws) * len(windows) // draws]
+    return on_slots(draw_counts(tokens[chosen], step_tokens * top_k, stream(seed, "step draws")), plan)
+
+
+def draw_counts(tokens: IntArray, assignments: int, rng: np.random.Generator) -> IntArray:
+    """int64[D, L, E] one step of `assignments` drawn from each window; tokens: int64[D, L, E]. A layer without traffic
+    in a window stays empty."""
     total = tokens.sum(axis=2, keepdims=True)
     shares = np.divide(tokens, total, out=np.full(tokens.shape, 1 / tokens.shape[2]), where=total > 0)
-    counts = rng.multinomial(step_tokens * top_k, shares[chosen]) * (total[chosen] > 0)
+    counts: IntArray = rng.multinomial(assignments, shares) * (total > 0)
+    return counts
+
+
+def on_slots(counts: IntArray, plan: Plan) -> Int32Array:
+    """int32[D, L, P] slot tokens of drawn steps, replicas sharing an expert's tokens as evenly as whole tokens can.
+
+    counts: int64[D, L, E] · which replica takes one more turns with the draw.
+    """
     layer = np.arange(plan.layers)[:, None]
     replicas = plan.replicas[layer, plan.expert_of_slot]
     order = np.empty_like(plan.replica_slot)
     np.put_along_axis(order, plan.replica_slot, np.arange(plan.slots, dtype=np.int32)[None, :], axis=1)
-    turn = (order - plan.replica_start[layer, plan.expert_of_slot] - np.arange(draws)[:, None, None]) % replicas
+    turn = (order - plan.replica_start[layer, plan.expert_of_slot] - np.arange(len(counts))[:, None, None]) % replicas
     share, rest = np.divmod(counts[:, layer, plan.expert_of_slot], replicas)
     drawn: Int32Array = (share + (turn < rest)).astype(np.int32)
     return drawn
