@@ -2,121 +2,225 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from easybalance_sim.simulate.rollout.invariants import STUCK, broken, is_settled
-from easybalance_sim.simulate.rollout.protocol import Protocol, events, is_fault
-from easybalance_sim.simulate.rollout.state import Group, fresh
+from easybalance_sim.arrays import BoolArray
+from easybalance_sim.simulate.rollout.faults import is_fault
+from easybalance_sim.simulate.rollout.invariants import NO_WAY_BACK, STUCK, broken, is_settled
+from easybalance_sim.simulate.rollout.protocol import RETREAT, Protocol, actors, events, events_of
+from easybalance_sim.simulate.rollout.state import Decision, Group
+
+MOST_STATES = 3_000_000
+"""Where an exploration gives up: some 4 GB and three minutes."""
+
+
+MOST_STRIKES = 3
+"""Faults in one random walk: with more of them hardly a large group would ever publish."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
     """What was found. states, transitions: numbers of different ones · settled: states with all steps served by one
-    generation · published: those among them on the new plan · violation: the invariant that broke first, "" when none
-    did · history: the shortest order of events that leads there."""
+    generation · published: those among them on the new plan · fault_events: transitions that are faults · finished:
+    False when there were more states than asked for · violation: the invariant that broke first, "" when none did ·
+    history: the shortest order of events that leads there."""
 
     states: int
     transitions: int
     settled: int
     published: int
+    fault_events: int
+    finished: bool = True
     violation: str = ""
     history: tuple[str, ...] = ()
 
 
-def explore(
-    ranks: int, protocol: Protocol, faults: Sequence[str], tell: Callable[[int], None] = lambda states: None
-) -> Exploration:
-    """All states that `ranks` ranks can reach, each of `faults` happening at most once, breadth first.
+@dataclass(eq=False)
+class _Reached:
+    """The states so far. number: of each · came: the state and event that each was first reached by · edges: pairs
+    (from, to) of numbers, faults left out · settled, published: numbers of those states · open: the new plan is not
+    published there."""
 
-    Checks every invariant in each state and, at the end, that from each of them the group can still settle without
-    further faults: on the old plan when the new one was not published, else on the new one.
+    number: dict[Group, int]
+    came: list[tuple[int, str]] = field(default_factory=lambda: [(-1, "")])
+    edges: array[int] = field(default_factory=lambda: array("i"))
+    settled: list[int] = field(default_factory=list)
+    published: list[int] = field(default_factory=list)
+    unpublished: list[int] = field(default_factory=list)
+    transitions: int = 0
+    fault_events: int = 0
+
+    def found(self, violation: str = "", state: int = -1, *, finished: bool = True) -> Exploration:
+        """The outcome; state: where the violation was met."""
+        return Exploration(
+            states=len(self.number),
+            transitions=self.transitions,
+            settled=len(self.settled),
+            published=len(self.published),
+            fault_events=self.fault_events,
+            finished=finished,
+            violation=violation,
+            history=self._history(state),
+        )
+
+    def _history(self, state: int) -> tuple[str, ...]:
+        names = []
+        while state >= 0 and self.came[state][0] >= 0:
+            state, event = self.came[state]
+            names.append(event)
+        return tuple(reversed(names))
+
+
+def explore(
+    start: Group,
+    protocol: Protocol,
+    tell: Callable[[int], None] = lambda states: None,
+    most_states: int = MOST_STATES,
+) -> Exploration:
+    """All states that can be reached from `start`, breadth first, and every invariant in each of them.
+
+    At the end: from each state the group can still settle without further faults, on the new plan when that was
+    published, else on the old one. tell: called with the number of states looked at since the last call.
     """
-    start = fresh(ranks, tuple(faults))
-    number = {start: 0}
-    came: list[tuple[int, str]] = [(-1, "")]
-    before: list[list[int]] = [[]]
-    goals: list[int] = []
-    queue, transitions, published = deque([start]), 0, 0
+    reached = _Reached({start: 0})
+    queue = deque([start])
     while queue:
         group = queue.popleft()
-        here = number[group]
+        here = reached.number[group]
         if violation := broken(group):
-            return _found(number, transitions, goals, published, violation, _history(came, here))
-        if is_settled(group, protocol.steps):
-            goals.append(here)
-            published += group.ranks[0].told > 0
+            return reached.found(violation, here)
+        if len(reached.number) > most_states:
+            return reached.found(finished=False)
+        _note(reached, group, here, protocol)
         for event, after in events(group, protocol):
-            transitions += 1
-            if after not in number:
-                number[after] = len(number)
-                came.append((here, event))
-                before.append([])
-                queue.append(after)
-            if not is_fault(event):
-                before[number[after]].append(here)
+            _follow(reached, here, event, after, queue)
         tell(1)
-    stuck = _cannot_reach(goals, before)
-    if stuck is not None:
-        return _found(number, transitions, goals, published, STUCK, _history(came, stuck))
-    return _found(number, transitions, goals, published, "", ())
+    return _judged(reached)
 
 
-def wander(ranks: int, protocol: Protocol, faults: Sequence[str], seed: int, most: int = 100_000) -> tuple[str, int]:
-    """One random order of events until nothing more can happen: (the invariant that broke or "", events).
+def _note(reached: _Reached, group: Group, here: int, protocol: Protocol) -> None:
+    committed = group.decision == Decision.COMMIT
+    if not committed:
+        reached.unpublished.append(here)
+    if is_settled(group, protocol.steps):
+        reached.settled.append(here)
+        if committed:
+            reached.published.append(here)
+
+
+def _follow(reached: _Reached, here: int, event: str, after: Group, queue: deque[Group]) -> None:
+    reached.transitions += 1
+    there = reached.number.setdefault(after, len(reached.came))
+    if there == len(reached.came):
+        reached.came.append((here, event))
+        queue.append(after)
+    if is_fault(event):
+        reached.fault_events += 1
+    else:
+        reached.edges.extend((here, there))
+
+
+def _judged(reached: _Reached) -> Exploration:
+    """What the whole graph says: where nothing leads to a settled state, or nothing leads back."""
+    before = _Predecessors(reached.edges, len(reached.came))
+    stuck = np.flatnonzero(~before.of(reached.settled))
+    if len(stuck):
+        return reached.found(STUCK, int(stuck[0]))
+    back = before.of(sorted(set(reached.settled) - set(reached.published)))
+    lost = [state for state in reached.unpublished if not back[state]]
+    return reached.found(NO_WAY_BACK, lost[0]) if lost else reached.found()
+
+
+class _Predecessors:
+    """Edges the other way round. edges: pairs (from, to) · states: how many there are."""
+
+    def __init__(self, edges: Sequence[int], states: int) -> None:
+        pairs = np.array(edges, np.int32).reshape(-1, 2)
+        order = np.argsort(pairs[:, 1], kind="stable")
+        self.sources = pairs[order, 0]
+        self.first = np.searchsorted(pairs[order, 1], np.arange(states + 1))
+        self.states = states
+
+    def of(self, goals: Iterable[int]) -> BoolArray:
+        """bool[states] from which states some goal can be reached; goals among them."""
+        reached = np.zeros(self.states, np.bool_)
+        front = np.fromiter(goals, np.int64)
+        while len(front):
+            reached[front] = True
+            spans = [self.sources[self.first[state] : self.first[state + 1]] for state in front]
+            coming = np.unique(np.concatenate(spans))
+            front = coming[~reached[coming]]
+        return reached
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """One random order of events. violation: the invariant that broke, "" when none did · history: all events ·
+    published: it ended on the new plan · faults: how many happened."""
+
+    violation: str
+    history: tuple[str, ...]
+    published: bool
+    faults: int
+
+
+def wander(start: Group, protocol: Protocol, faults: Sequence[str], seed: int) -> Walk:
+    """Random events until nothing more can happen; some of `faults` (0 to `MOST_STRIKES`) strike at random moments.
 
     A group that ends without having settled counts as `STUCK`.
     """
     rng = np.random.default_rng(seed)
-    group = fresh(ranks, tuple(faults))
-    for count in range(most):
-        if violation := broken(group):
-            return violation, count
-        nexts = list(events(group, protocol))
-        if not nexts:
-            return ("" if is_settled(group, protocol.steps) else STUCK), count
-        group = nexts[int(rng.integers(len(nexts)))][1]
-    return STUCK, most
-
-
-def _cannot_reach(goals: Iterable[int], before: Sequence[Sequence[int]]) -> int | None:
-    """The first state from which no goal can be reached."""
-    reached = np.zeros(len(before), np.bool_)
-    queue = deque(goals)
-    reached[list(queue)] = True
-    while queue:
-        for state in before[queue.popleft()]:
-            if not reached[state]:
-                reached[state] = True
-                queue.append(state)
-    left = np.flatnonzero(~reached)
-    return int(left[0]) if len(left) else None
-
-
-def _history(came: Sequence[tuple[int, str]], state: int) -> tuple[str, ...]:
-    names = []
-    while came[state][0] >= 0:
-        state, event = came[state]
-        names.append(event)
-    return tuple(reversed(names))
-
-
-def _found(
-    number: dict[Group, int],
-    transitions: int,
-    goals: Sequence[int],
-    published: int,
-    violation: str,
-    history: tuple[str, ...],
-) -> Exploration:
-    return Exploration(
-        states=len(number),
-        transitions=transitions,
-        settled=len(goals),
-        published=published,
+    due = _moments(faults, _usual_length(start, protocol), rng)
+    group, history, violation = start, list[str](), ""
+    while not (violation := broken(group)):
+        group = group.may_meet([*group.faults, *due.pop(len(history), ())])
+        event = _one(group, protocol, rng)
+        if event is None:
+            violation = "" if is_settled(group, protocol.steps) else STUCK
+            break
+        history.append(event[0])
+        group = event[1]
+    return Walk(
         violation=violation,
-        history=history,
+        history=tuple(history),
+        published=group.decision == Decision.COMMIT,
+        faults=sum(map(is_fault, history)),
     )
+
+
+def _moments(faults: Sequence[str], length: int, rng: np.random.Generator) -> dict[int, list[str]]:
+    """Before which event each fault becomes possible, those left out that are not to happen."""
+    due: dict[int, list[str]] = {}
+    count = int(rng.integers(min(len(faults), MOST_STRIKES) + 1))
+    for which in rng.choice(len(faults), count, replace=False) if count else ():
+        due.setdefault(int(rng.integers(length)), []).append(faults[which])
+    return due
+
+
+def _usual_length(start: Group, protocol: Protocol) -> int:
+    """Events of a rollout without faults: per rank load, verify, promise, hear, release and its steps."""
+    return len(start.ranks) * (5 + protocol.steps) + protocol.steps + 2
+
+
+def _one(group: Group, protocol: Protocol, rng: np.random.Generator) -> tuple[str, Group] | None:
+    """Something that a random actor can do next, a fault that is due first; None when nobody can do anything.
+
+    A coordinator that may take a plan back at any moment would hardly ever publish on a large group: it does so with a
+    probability of one in as many events as a rollout has.
+    """
+    retreats: list[tuple[str, Group]] = []
+    for actor in rng.permutation(actors(group)):
+        nexts = list(events_of(int(actor), group, protocol))
+        struck = [event for event in nexts if is_fault(event[0])]
+        rare = [] if group.failed or group.stopped else [event for event in nexts if event[0] == RETREAT]
+        if rare and rng.random() > 1 / _usual_length(group, protocol):
+            retreats += rare
+            nexts = [event for event in nexts if event[0] != RETREAT]
+        if chosen := struck or nexts:
+            return chosen[int(rng.integers(len(chosen)))]
+    return retreats[0] if retreats else None

@@ -9,6 +9,7 @@ UNREADY = "an assignment reaches a replica that is not ready"
 RELEASED = "the old plan is released while its steps run"
 HALF = "part of the group has adopted the new plan, and not all of it can"
 STUCK = "neither plan can be reached any more"
+NO_WAY_BACK = "the old plan can no longer be reached, and the new one is not published"
 
 
 def broken(group: Group) -> str:
@@ -37,9 +38,10 @@ def _cannot_follow(group: Group) -> bool:
 
 
 def is_settled(group: Group, steps: int) -> bool:
-    """The end: all steps served, and the whole group on one generation, the other one released."""
-    if group.stopped or not group.coordinator or group.ended < steps:
+    """The end: all steps served, the whole group on one generation, the other one released where that was decided."""
+    if group.stopped or not group.coordinator or group.ended < steps or not all(rank.alive for rank in group.ranks):
         return False
     if group.decision == Decision.COMMIT:
-        return all(r.alive and r.told == Told.COMMITTED and r.new == Weights.VERIFIED for r in group.ranks)
-    return all(r.alive and r.old and r.told == Told.NOTHING for r in group.ranks)
+        return all(r.told == Told.COMMITTED and r.new == Weights.VERIFIED and not r.old for r in group.ranks)
+    back = all(r.told == Told.NOTHING and r.old for r in group.ranks)
+    return back and (group.decision == Decision.OPEN or all(r.new == r.at_rest for r in group.ranks))
