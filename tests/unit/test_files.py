@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim.errors import UsageError
-from easybalance_sim.files import replacing, require_place, write_text
+from easybalance_sim.files import replacing, replacing_folder, require_place, write_text
 
 WRITES_FOR_EVER = """
 import sys
@@ -171,3 +171,55 @@ def test_a_file_that_the_run_reads_is_not_written_over(tmp_path: Path) -> None:
             require_place(path, keep=(trace, folder))
     for path in (beside, tmp_path / "new.json"):
         require_place(path, keep=(trace, folder))
+
+
+def _folder(path: Path, *names: str) -> Path:
+    path.mkdir()
+    for name in names:
+        (path / name).write_text(name, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("old", [[], ["kept", "lost"]])
+def test_a_folder_takes_the_place_of_the_old_one_whole(old: list[str], tmp_path: Path) -> None:
+    target = _folder(tmp_path / "out", *old) if old else tmp_path / "out"
+    with replacing_folder(target) as temporary:
+        (temporary / "inside").mkdir()
+        (temporary / "inside" / "new").touch()
+        assert target.exists() == bool(old)
+    assert sorted(path.name for path in target.rglob("*")) == ["inside", "new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    made = _folder(tmp_path / "made")
+    assert target.stat().st_mode == made.stat().st_mode
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_keeps_the_old_folder(error: type[BaseException], tmp_path: Path) -> None:
+    target = _folder(tmp_path / "out", "old")
+    with pytest.raises(error), replacing_folder(target) as temporary:
+        (temporary / "half").touch()
+        raise error
+    assert [path.name for path in target.iterdir()] == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, rename = _folder(tmp_path / "out", "old"), Path.rename
+
+    def fails(path: Path, to: Path) -> Path:
+        if path.name.endswith(".part"):
+            raise PermissionError(1, "not permitted", str(path))
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(PermissionError), replacing_folder(target) as temporary:
+        (temporary / "new").touch()
+    assert [path.name for path in target.iterdir()] == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_no_folder_to_write_a_folder_in(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write here"), replacing_folder(tmp_path / "none" / "out"):
+        raise AssertionError

@@ -1,0 +1,92 @@
+"""`ebsim export` as a user runs it: files, flags, verdicts, and refusals that leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from easybalance_sim import exports
+from easybalance_sim.plan.planfile import write_plan
+from tests.ebsim_process import ebsim, ebsim_here, one_line
+from tests.plan_documents import example_document, example_plan, placed_document
+
+SUFFIX = {"sglang": ".json", "tensorrt-llm": ".yaml", "vllm": "", "vllm-ascend": ".json", "omni": ".npz"}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    write_plan(tmp_path / "plan.json", example_document())
+    return tmp_path / "plan.json"
+
+
+def test_files_and_flags_are_printed(plan: Path) -> None:
+    done = ebsim("export", "sglang", "plan.json", "-o", "where.json", "--hidden-layers", "5", cwd=plan.parent)
+    assert done.returncode == 0
+    assert done.stdout == (
+        "wrote where.json\n"
+        "wrote where.json.ebsim.json\n"
+        "\n"
+        "start SGLang 0.5.23 with\n"
+        "  --tp-size 2 --ep-size 2 --moe-a2a-backend deepep\n"
+        "  --init-expert-location where.json --ep-num-redundant-experts 2\n"
+        "  --ep-dispatch-algorithm static\n"
+    )
+    assert done.stderr.splitlines() == [
+        "note: any a2a backend will do; with --moe-a2a-backend none SGLang wants --ep-dispatch-algorithm dynamic",
+        "note: the plan was judged under --dispatch even, which is none of SGLang's rules",
+    ]
+
+
+@pytest.mark.parametrize("engine", exports.names())
+def test_every_engine_says_the_same_in_json_and_passes_its_own_rules(engine: str, plan: Path) -> None:
+    output = plan.with_name(f"out{SUFFIX[engine]}")
+    done = ebsim_here("export", engine, plan, "-o", output, "--hidden-layers", "5", "--format", "json")
+    said = json.loads(done.stdout)
+    assert (done.returncode, list(said)) == (0, ["engine", "fingerprint", "verdict", "files", "launch", "notes"])
+    assert (said["engine"], said["verdict"]) == (engine, "accepted")
+    assert said["fingerprint"] == example_document().fingerprint()
+    assert said["files"] == [str(output), f"{output}.ebsim.json"]
+    assert done.stderr == "".join(f"note: {note}\n" for note in said["notes"])
+    assert ebsim_here("lint", output, "--engine", engine, "--ranks", "2", "--experts", "4").returncode == 0
+
+
+@pytest.mark.parametrize("status", ["rejected", "insufficient_evidence", "not judged"])
+def test_a_plan_that_was_not_accepted_needs_force(status: str, tmp_path: Path) -> None:
+    plan, output = tmp_path / "plan.json", tmp_path / "map.json"
+    write_plan(plan, placed_document(example_plan(), (0, 1), status=status))
+    done = ebsim_here("export", "vllm-ascend", plan, "-o", output)
+    words = status.replace("_", " ")
+    assert (done.returncode, output.exists()) == (1, False)
+    assert one_line(done) == f"ebsim: error: {plan}: the plan's verdict is {words} — --force exports it nevertheless\n"
+    done = ebsim_here("export", "vllm-ascend", plan, "-o", output, "--force")
+    assert (done.returncode, output.exists()) == (0, True)
+    assert done.stderr.startswith(f"note: the plan's verdict is {words}: exported because of --force\n")
+    assert json.loads(Path(f"{output}.ebsim.json").read_text())["verdict"]["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sglng", "plan.json", "-o", "a.json"], "no engine 'sglng' — choose omni, sglang, tensorrt-llm, vllm"),
+        (["sglang", "none.json", "-o", "a.json"], "none.json: cannot read"),
+        (["sglang", "plan.json", "-o", "a.json"], "plan.json: SGLang wants a row for each of the model's layers"),
+        (["sglang", "plan.json", "-o", "a.json", "--model", "qwen3"], "qwen3: unknown model; known are"),
+        (["sglang", "plan.json", "-o", "a.json", "--model", "mixtral-8x7b"], "plan.json: the plan is for 4 experts"),
+        (["vllm", "plan.json", "-o", "a.json", "--schema", "pr53022"], "--schema: pr53022: the keys of its file"),
+        (["vllm-ascend", "plan.json", "-o", "plan.json"], "plan.json: this is the plan file, it would be lost"),
+        (["vllm-ascend", "plan.json", "-o", "none/a.json"], "none/a.json: there is no folder none"),
+        (["omni", "plan.json", "-o", "a.json"], "a.json: the engine reads .npy or .npz"),
+    ],
+)
+def test_refusals_leave_nothing(
+    arguments: list[str], message: str, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(plan.parent)
+    before = plan.read_bytes()
+    done = ebsim_here("export", *arguments)
+    assert done.returncode == 2
+    assert message in one_line(done)
+    assert [path.name for path in plan.parent.iterdir()] == ["plan.json"]
+    assert plan.read_bytes() == before
