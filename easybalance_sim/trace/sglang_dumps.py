@@ -110,7 +110,8 @@ def whole(content: Mapping[str, Any], key: str, most: int, place: str) -> int:
     """A whole number of 0..most. Raises `TraceError` for anything else."""
     value = content.get(key)
     if type(value) is not int or not 0 <= value <= most:
-        raise TraceError(f"{key} is {value!r}, expected 0..{most}"[:200], where=place, fix=DUMP_AGAIN)
+        shown = repr(value)[:40] if isinstance(value, int | float | str | None) else f"a {type(value).__name__}"
+        raise TraceError(f"{key} is {shown}, expected 0..{most}", where=place, fix=DUMP_AGAIN)
     return value
 
 
