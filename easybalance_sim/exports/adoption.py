@@ -44,7 +44,7 @@ def adopt(
     if file.ranks_of_rows is not None and len(set(file.ranks_of_rows)) > 1:
         file, added = _filled_up(file)
         notes.append(
-            f"layers differ in slots: {added} slots were filled with a second copy on the same rank, which leaves the "
+            f"layers differ in slots: filled up with second copies on the same rank ({added} in all), which leaves the "
             "load of every rank as deployed (`ebsim lint` reports them, an export refuses them)"
         )
     plan = file.plan(experts, ranks, POLICY)

@@ -206,7 +206,10 @@ def _row(
         what = f"expert {row[above[0]]} is not in 0..{experts - 1}{_more(above)}"
         findings += rules.found(RANGE, what, layer=layer, slot=above[0])
     findings += _coverage(rules, row, layer, experts)
-    return findings + ([] if rank_of_slot is None else _replicas(rules, row, layer, rank_of_slot))
+    # An id that is none is no second copy either, and would only be reported twice.
+    if rank_of_slot is None or below or above:
+        return findings
+    return findings + _replicas(rules, row, layer, rank_of_slot)
 
 
 def _coverage(rules: Rules, row: Sequence[int], layer: int, experts: int) -> list[Finding]:

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.exports.adoption import STATUS, adopt
+from easybalance_sim.exports.engine_file import Deployment
+from easybalance_sim.plan.planfile import read_plan, write_plan
+from tests.engine_files import GOOD, ascend, halves, record, sglang, trtllm
+
+KNOWN = Deployment(ranks=2, experts=4, hidden_layers=5, moe_layers=(3, 4), mtp_layers=(5,))
+DENSE = [0, 1, 2, 3, 0, 1]
+
+
+def _file(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "text"),
+    [
+        ("sglang", "f.json", sglang([DENSE, DENSE, DENSE, *GOOD])),
+        ("tensorrt-llm", "f.yaml", trtllm([DENSE, *GOOD], keys=(5, 3, 4))),
+        ("vllm", "f.jsonl", record(GOOD)),
+        ("vllm-ascend", "f.json", ascend(halves(GOOD))),
+    ],
+)
+def test_the_moe_layers_of_the_model_become_the_plan(engine: str, name: str, text: str, tmp_path: Path) -> None:
+    made = adopt(_file(tmp_path, name, text), engine, KNOWN, model="example-moe")
+    assert made.notes == ()
+    document = made.document
+    assert [list(one.expert_of_slot) for one in document.layers] == GOOD
+    assert (document.layer_ids, document.plan_slots_per_rank, document.experts) == ((3, 4), (3, 3), 4)
+    assert (document.policy, document.model, document.dispatch) == ("adopted", "example-moe", "even")
+    assert document.verdict == {"status": STATUS, "findings": []}
+    assert document.evidence["adopted"]["file"] == name
+    write_plan(tmp_path / "plan.json", document)
+    assert read_plan(tmp_path / "plan.json") == document
+
+
+def test_one_row_of_vllm_is_every_layer(tmp_path: Path) -> None:
+    made = adopt(_file(tmp_path, "f.json", "[0, 1, 2, 3, 0, 1]"), "vllm", KNOWN)
+    assert [one.expert_of_slot for one in made.document.layers] == [tuple(DENSE)] * 2
+
+
+def test_without_a_model_every_row_is_a_layer_and_that_is_said(tmp_path: Path) -> None:
+    made = adopt(_file(tmp_path, "f.json", sglang(GOOD)), "sglang", Deployment(ranks=2))
+    assert made.document.layer_ids == (0, 1)
+    assert made.document.experts == 4
+    assert made.notes == (
+        "the model is not known: every row is taken for an MoE layer, ids 0 to 1 (say --model or --layers)",
+    )
+
+
+def test_ranks_are_said_or_listed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not say how many ranks it is for — say --ranks"):
+        adopt(_file(tmp_path, "f.json", sglang(GOOD)), "sglang", Deployment())
+    made = adopt(_file(tmp_path, "g.json", ascend(halves(GOOD))), "vllm-ascend", Deployment(), ranks_per_node=1)
+    assert made.document.topology.node_of_rank == (0, 1)
+
+
+def test_a_layer_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = _file(tmp_path, "f.json", sglang(GOOD))
+    with pytest.raises(PlanError, match="no row for MoE layer 3 — check --model or --layers"):
+        adopt(path, "sglang", KNOWN)
+
+
+def test_smaller_layers_are_filled_up_without_a_change_of_rank_loads(tmp_path: Path) -> None:
+    pattern = np.zeros((2, 2, 4), np.int8)
+    for layer, devices in enumerate([[[0, 1, 2], [0, 3]], [[0, 1], [2, 3]]]):
+        for device, experts in enumerate(devices):
+            pattern[device, layer, experts] = 1
+    np.save(tmp_path / "p.npy", pattern)
+    made = adopt(tmp_path / "p.npy", "omni", Deployment(moe_layers=(7, 9)))
+    assert [one.expert_of_slot for one in made.document.layers] == [(0, 1, 2, 0, 3), (0, 1, 0, 2, 3)]
+    assert made.document.plan_slots_per_rank == (3, 2)
+    assert made.notes == (
+        "layers differ in slots: filled up with second copies on the same rank (1 in all), which leaves the load of "
+        "every rank as deployed (`ebsim lint` reports them, an export refuses them)",
+    )
+    load = np.array([[8.0, 4, 2, 1], [8, 4, 2, 1]])
+    plan = made.document.plan()
+    of_slot = np.take_along_axis(load / plan.replicas, plan.expert_of_slot.astype(np.int64), axis=1)
+    assert np.add.reduceat(of_slot, plan.slot_start[:-1], axis=1).tolist() == [[10.0, 5.0], [12.0, 3.0]]
+
+
+def test_a_rank_that_serves_nobody_alone_cannot_be_filled_up(tmp_path: Path) -> None:
+    pattern = np.zeros((2, 2, 4), np.int8)
+    for layer, devices in enumerate([[[0, 1, 2], [0, 3]], [[0, 1], [0, 1, 2, 3]]]):
+        for device, experts in enumerate(devices):
+            pattern[device, layer, experts] = 1
+    np.save(tmp_path / "p.npy", pattern)
+    with pytest.raises(PlanError, match="layer 1: rank 0 has 2 slots here and 3 in other layers, and serves no expert"):
+        adopt(tmp_path / "p.npy", "omni", Deployment())
