@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from easybalance_sim.cli import profile_measure
-from easybalance_sim.cli.console import aligned, emit, say_notes
+from easybalance_sim.cli import profile_measure, profile_table
+from easybalance_sim.cli.console import Format, aligned, emit, say_notes
+from easybalance_sim.cli.options import OutputFormat
 
 if TYPE_CHECKING:
-    from easybalance_sim.profiling.sources import Fit, Imported
-
-AT_BOUND = 0.9995
+    from easybalance_sim.profiling.imported import Imported
 
 app = typer.Typer(
     name="profile",
@@ -28,17 +28,25 @@ Kind = Annotated[
     str,
     typer.Argument(
         help="trtllm-wideep, sglang-generation, sglang-context, infersim-decode, infersim-prefill, moe-perf, "
-        "deepep-low-latency, deepep-normal, tokens-us or ebsim-measured (what measure writes)."
+        "deepep-low-latency, deepep-normal, deepep-bench (the output of DeepEP's tests), nccl, trtllm-alltoall, "
+        "tokens-us or ebsim-measured (what measure writes)."
     ),
 ]
 Source = Annotated[Path, typer.Argument(metavar="SRC", help="The measured table.")]
 Base = Annotated[str, typer.Option("--profile", help="Profile of the GPU that was measured: a name or a .toml file.")]
-Kernel = Annotated[str, typer.Option(help="Which kernel_source of a moe-perf table.")]
+Kernel = Annotated[
+    str, typer.Option(help="Which kernel_source of a moe-perf or trtllm-alltoall table [the latter: NVLinkTwoSided].")
+]
 Dtype = Annotated[str, typer.Option(help="Dtype of the expert weights that were timed.")]
+Nodes = Annotated[int, typer.Option(min=1, help="deepep-bench: nodes of 8 GPUs that it ran on.")]
+Tokens = Annotated[int, typer.Option(min=1, help="deepep-bench: tokens of a rank, where its output does not say.")]
+Hidden = Annotated[int, typer.Option(min=1, help="deepep-bench: width of a token, likewise.")]
+TopK = Annotated[int, typer.Option(min=1, help="deepep-bench: experts of a token, likewise.")]
+Experts = Annotated[int, typer.Option(min=1, help="deepep-bench: experts in all.")]
 
 
 @app.command(name="list")
-def list_profiles() -> None:
+def list_profiles(output_format: OutputFormat = Format.TABLE) -> None:
     """List the profiles that come with the package.
 
     \b
@@ -46,24 +54,44 @@ def list_profiles() -> None:
     """
     from easybalance_sim.cluster.hardware import load_profile, profile_names
 
-    emit(aligned([("name", "GPU"), *((name, load_profile(name).title) for name in profile_names())]))
+    titles = {name: load_profile(name).title for name in profile_names()}
+    if output_format is Format.JSON:
+        return emit(json.dumps({"profiles": [{"name": name, "title": title} for name, title in titles.items()]}))
+    return emit(aligned([("name", "GPU"), *titles.items()]))
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A profile's name or a .toml file.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(help="A profile's name, a .toml file, or a table: h100+table.csv.")],
+    output_format: OutputFormat = Format.TABLE,
+) -> None:
     """Print a profile as TOML: a start for your own.
 
     \b
     Example: ebsim profile show h200
     """
-    from easybalance_sim.cluster.hardware import load_profile
-    from easybalance_sim.profiling.profile_text import profile_text
+    from easybalance_sim.cost.profiles import load_profile
+    from easybalance_sim.profiling.profile_text import profile_fields, profile_text
 
-    emit(profile_text(load_profile(name)).rstrip("\n"))
+    profile = load_profile(name)
+    text = json.dumps(profile_fields(profile)) if output_format is Format.JSON else profile_text(profile).rstrip("\n")
+    emit(text)
 
 
 @app.command()
-def fit(kind: Kind, source: Source, profile: Base = "h200", dtype: Dtype = "fp8_block", kernel: Kernel = "") -> None:
+def fit(
+    kind: Kind,
+    source: Source,
+    profile: Base = "h200",
+    dtype: Dtype = "fp8_block",
+    kernel: Kernel = "",
+    nodes: Nodes = 1,
+    tokens: Tokens = 128,
+    hidden: Hidden = 7168,
+    top_k: TopK = 8,
+    experts: Experts = 288,
+    output_format: OutputFormat = Format.TABLE,
+) -> None:
     """Fit a measured table within physical bounds; print the numbers and the error on rows that the fit did not see.
 
     Rows that are known to mislead are left out, with a note.
@@ -71,7 +99,8 @@ def fit(kind: Kind, source: Source, profile: Base = "h200", dtype: Dtype = "fp8_
     \b
     Example: ebsim profile fit infersim-decode grouped_gemm.csv --profile h800
     """
-    _report(_imported(kind, source, profile, dtype, kernel))
+    bench = {"nodes": nodes, "tokens": tokens, "hidden": hidden, "top_k": top_k, "experts": experts}
+    _report(_imported(kind, source, profile, dtype, kernel, bench), None, output_format)
 
 
 @app.command(name="import")
@@ -82,6 +111,12 @@ def import_(
     profile: Base = "h200",
     dtype: Dtype = "fp8_block",
     kernel: Kernel = "",
+    nodes: Nodes = 1,
+    tokens: Tokens = 128,
+    hidden: Hidden = 7168,
+    top_k: TopK = 8,
+    experts: Experts = 288,
+    output_format: OutputFormat = Format.TABLE,
 ) -> None:
     """Write the profile of a GPU with the fit of a measured table in it, for `--profile FILE.toml`.
 
@@ -94,31 +129,24 @@ def import_(
 
     if output.suffix != ".toml":
         raise UsageError("a profile is a .toml file", where=str(output), fix="name it FILE.toml")
-    found = _imported(kind, source, profile, dtype, kernel)
+    bench = {"nodes": nodes, "tokens": tokens, "hidden": hidden, "top_k": top_k, "experts": experts}
+    found = _imported(kind, source, profile, dtype, kernel, bench)
     write_text(output, profile_text(found.profile))
-    _report(found)
+    _report(found, output, output_format)
 
 
-def _imported(kind: str, source: Path, profile: str, dtype: str, kernel: str) -> Imported:
+def _imported(kind: str, source: Path, profile: str, dtype: str, kernel: str, bench: dict[str, int]) -> Imported:
     from easybalance_sim.cluster.hardware import load_profile
     from easybalance_sim.profiling.sources import import_table
+    from easybalance_sim.profiling.tables.deepep_bench import Bench
 
-    return import_table(kind, source, load_profile(profile), dtype, kernel)
+    return import_table(kind, source, load_profile(profile), dtype, kernel, Bench(**bench))
 
 
-def _report(found: Imported) -> None:
-    emit("\n\n".join(map(_lines, found.fits)) or "a table of the expert part, looked up and not fitted")
+def _report(found: Imported, written: Path | None, output_format: Format) -> None:
+    emit(
+        json.dumps(profile_table.of_import(found, written))
+        if output_format is Format.JSON
+        else profile_table.text_of_import(found)
+    )
     say_notes([*map(str, found.dropped), *found.notes])
-
-
-def _lines(fit: Fit) -> str:
-    numbers = " · ".join(f"{name} {value:,.4g}" for name, value in fit.numbers.items())
-    rows = [("error", "mean", "median", "p90"), _errors("rows fitted", fit.errors)]
-    rows.append(_errors(f"held-out {fit.group}", fit.held_out))
-    bound = [name for name in ("eff_bw", "eff_flop") if fit.numbers.get(name, 0.0) > AT_BOUND]
-    said = f"\n{' and '.join(bound)} at the bound of 1: not identified" if bound else ""
-    return f"{fit.name}, {fit.rows:,} rows\n{numbers}{said}\n{aligned(rows)}"
-
-
-def _errors(label: str, values: tuple[float, float, float]) -> tuple[str, ...]:
-    return label, *(f"{value:.1f} %" for value in values)

@@ -12,10 +12,16 @@ from easybalance_sim.cluster.hardware import HardwareProfile
 
 def profile_text(profile: HardwareProfile) -> str:
     """The whole profile: numbers and texts first, then its tables, defaults left out of none."""
-    fields: dict[str, Any] = {name: value for name, value in msgspec.to_builtins(profile).items() if value is not None}
+    fields = profile_fields(profile)
     plain = [f"{name} = {_value(value)}" for name, value in fields.items() if not _is_table(value)]
     tables = [_table(name, value) for name, value in fields.items() if _is_table(value)]
     return "\n\n".join(["\n".join(plain), *tables]) + "\n"
+
+
+def profile_fields(profile: HardwareProfile) -> dict[str, Any]:
+    """The profile as plain values, named as in the file; a table that there is not is left out."""
+    values: dict[str, Any] = msgspec.to_builtins(profile)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _is_table(value: Any) -> bool:

@@ -8,21 +8,21 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
-from easybalance_sim.arrays import FloatArray
-from easybalance_sim.cluster.hardware import CommLink, ExpertKernel, HardwareProfile
+from easybalance_sim.cluster.hardware import ExpertKernel, HardwareProfile
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES
 from easybalance_sim.cost.profiles import load_table
 from easybalance_sim.errors import ProfileError, UsageError
+from easybalance_sim.profiling import link_sources
 from easybalance_sim.profiling.fit import ExpertNumbers, Peaks, cross_predicted, fit_expert, predicted_us
-from easybalance_sim.profiling.link_fit import LinkNumbers, cross_link_us, fit_link, link_us
-from easybalance_sim.profiling.rows import Dropped, ExpertRow, LinkRow, Table
-from easybalance_sim.profiling.tables import deepep, infersim, measured, moe_perf, sglang_wideep, trtllm_wideep
+from easybalance_sim.profiling.imported import Fit, Imported, require_rows, spread
+from easybalance_sim.profiling.link_sources import BENCH, USUAL_BENCH
+from easybalance_sim.profiling.rows import ExpertRow, Table
+from easybalance_sim.profiling.tables import infersim, measured, moe_perf, sglang_wideep, trtllm_wideep
+from easybalance_sim.profiling.tables.deepep_bench import Bench
 from easybalance_sim.profiling.work import Workload
 
 EAGER_C0_US = 16.0
-_NORMAL_NODES = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +59,6 @@ EXPERTS = {
         read=infersim.read, kernel="deepgemm_contig", block=128, phases=("prefill",), moves_rows=False
     ),
 }  # fmt: skip
-LINKS: dict[str, Callable[[Path], Table[LinkRow]]] = {
-    "deepep-low-latency": deepep.read_low_latency,
-    "deepep-normal": deepep.read_normal,
-}
 FUSED = "moe-perf"
 FUSED_BLOCK = 64
 TOKENS = "tokens-us"
@@ -74,39 +70,22 @@ _AICONFIGURATOR_DTYPES = {"bf16": "bfloat16"}
 
 def kinds() -> tuple[str, ...]:
     """The kinds of tables that can be imported."""
-    return (*EXPERTS, FUSED, *LINKS, TOKENS, MEASURED)
+    return (*EXPERTS, FUSED, *link_sources.LINKS, BENCH, *link_sources.LOOK_UPS, TOKENS, MEASURED)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fit:
-    """One fitted row. name: kernel or phase · numbers: what was fitted · rows: how many rows taught it · group: what
-    was held out · errors: mean, median and p90 in % of the rows fitted · held_out: of rows whose group the fit did not
-    see."""
-
-    name: str
-    numbers: dict[str, float]
-    rows: int
-    group: str
-    errors: tuple[float, float, float]
-    held_out: tuple[float, float, float]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Imported:
-    """The base profile with the table's rows in it, the fits behind them, notes on dropped rows, and other notes."""
-
-    profile: HardwareProfile
-    fits: tuple[Fit, ...]
-    dropped: tuple[Dropped, ...]
-    notes: tuple[str, ...] = ()
-
-
-def import_table(kind: str, path: Path, base: HardwareProfile, dtype: str = "fp8_block", kernel: str = "") -> Imported:
+def import_table(
+    kind: str,
+    path: Path,
+    base: HardwareProfile,
+    dtype: str = "fp8_block",
+    kernel: str = "",
+    bench: Bench = USUAL_BENCH,
+) -> Imported:
     """Read `path` and put what it measured into a copy of `base`.
 
     dtype: of the expert weights, where the table does not say it (`ebsim-measured` does) · kernel: `kernel_source` of a
-    table that holds several. Raises `UsageError` for an unknown kind or dtype, `ProfileError` for a file that is not of
-    the kind or has too few rows.
+    table that holds several · bench: how a `deepep-bench` ran, where its output does not say it. Raises `UsageError`
+    for an unknown kind or dtype, `ProfileError` for a file that is not of the kind or has too few rows.
     """
     if kind not in kinds():
         raise UsageError(f"unknown kind of table; there are {', '.join(kinds())}", where=kind)
@@ -115,9 +94,13 @@ def import_table(kind: str, path: Path, base: HardwareProfile, dtype: str = "fp8
     base = msgspec.structs.replace(base, name=f"{base.name} with {path.name}")
     if kind == TOKENS:
         profile = msgspec.structs.replace(base, expert_table=load_table(path))
-        return Imported(profile=profile, fits=(), dropped=())
-    if kind in LINKS:
-        return _links(kind, path, base)
+        return Imported(profile=profile)
+    if kind in link_sources.LINKS:
+        return link_sources.fitted(kind, path, base)
+    if kind == BENCH:
+        return link_sources.scaled_to_bench(path, base, bench)
+    if kind in link_sources.LOOK_UPS:
+        return link_sources.looked_up(kind, path, base, kernel)
     if kind == MEASURED:
         return _measured(path, base)
     return _experts(_fused(kernel, dtype) if kind == FUSED else EXPERTS[kind], path, base, dtype)
@@ -163,21 +146,21 @@ def _measured(path: Path, base: HardwareProfile) -> Imported:
 
 def _experts(source: ExpertSource, path: Path, base: HardwareProfile, dtype: str) -> Imported:
     table = source.read(path)
-    _require_rows(table)
+    require_rows(table)
     rows = table.rows
     top = Peaks(bytes_per_s=base.hbm_bytes_per_s, flops=base.peak_flops[dtype], weight_bytes=WEIGHT_BYTES[dtype])
     chosen, source = bool(source.blocks), _with_block(source, rows, top)
     work = Workload().of(rows, source.block, scattered=source.scattered)
     group, groups = _groups(rows)
     numbers = fit_expert(work, top, free_tok=source.moves_rows)
-    held_out = _spread(cross_predicted(work, top, groups, free_tok=source.moves_rows), work.us)
+    held_out = spread(cross_predicted(work, top, groups, free_tok=source.moves_rows), work.us)
     fit = Fit(
         name=f"{dtype} {source.kernel}",
         numbers={name: getattr(numbers, name) for name in ("c0_us", "eff_bw", "eff_flop", "q", "tok")}
         | ({"block": source.block} if chosen else {}),
         rows=len(rows),
         group=group,
-        errors=_spread(predicted_us(numbers, work, top), work.us),
+        errors=spread(predicted_us(numbers, work, top), work.us),
         held_out=held_out,
     )
     row = _kernel_row(source, numbers, table, dtype, held_out[2] / 100)
@@ -192,7 +175,7 @@ def _with_block(source: ExpertSource, rows: tuple[ExpertRow, ...], top: Peaks) -
     def error(block: int) -> float:
         work = Workload().of(rows, block, scattered=source.scattered)
         numbers = fit_expert(work, top, free_tok=source.moves_rows)
-        return _spread(predicted_us(numbers, work, top), work.us)[0]
+        return spread(predicted_us(numbers, work, top), work.us)[0]
 
     return replace(source, block=min(source.blocks, key=error), blocks=()) if source.blocks else source
 
@@ -232,92 +215,3 @@ def _kernel_row(
         calibrated=True,
         source=f"{table.source}, {len(table.rows)} rows",
     )
-
-
-def _links(kind: str, path: Path, base: HardwareProfile) -> Imported:
-    table = LINKS[kind](path)
-    _require_rows(table)
-    fits, rows = [], []
-    for phase in ("dispatch", "combine"):
-        of_phase = [row for row in table.rows if row.phase == phase and row.nodes <= _most_nodes(kind)]
-        fit, link = _link(of_phase, table.source, base)
-        fits.append(fit)
-        rows.append(link)
-    replaced = {(row.mode, row.phase, row.nodes) for row in rows}
-    others = tuple(old for old in base.links if (old.mode, old.phase, old.nodes) not in replaced)
-    profile = msgspec.structs.replace(base, links=(*rows, *others))
-    return Imported(profile=profile, fits=tuple(fits), dropped=table.dropped)
-
-
-def _most_nodes(kind: str) -> int:
-    """Normal mode on 8 nodes follows another law than on 1-4."""
-    return _NORMAL_NODES if kind == "deepep-normal" else 1 << 30
-
-
-def _link(rows: list[LinkRow], source: str, base: HardwareProfile) -> tuple[Fit, CommLink]:
-    nominal = base.inter_node_bytes_per_s, base.nvlink_bytes_per_s
-    measured = np.array([row.us for row in rows])
-    parity = {size: at % 2 for at, size in enumerate(sorted({row.size for row in rows}))}
-    numbers = fit_link(rows, *nominal)
-    known = next(row for row in base.links if (row.mode, row.phase) == (rows[0].mode, rows[0].phase))
-    named = _named(numbers)
-    if max(row.nodes for row in rows) == 1:
-        # Nothing crossed a node: what the base profile says of it stands.
-        named |= {"per_doubling_us": known.per_doubling_us, "rdma_bytes_per_s": known.rdma_bytes_per_s}
-    held_out = _spread(cross_link_us(rows, [parity[row.size] for row in rows], *nominal), measured)
-    fit = Fit(
-        name=f"{rows[0].mode} {rows[0].phase}",
-        numbers=named,
-        rows=len(rows),
-        group="every second token count",
-        errors=_spread(link_us(numbers, rows), measured),
-        held_out=held_out,
-    )
-    nodes = [row.nodes for row in rows]
-    link = CommLink(
-        mode=rows[0].mode,
-        phase=rows[0].phase,
-        nodes=(min(nodes), max(nodes)),
-        base_us=named["base_us"],
-        per_doubling_us=named["per_doubling_us"],
-        rdma_bytes_per_s=named["rdma_bytes_per_s"],
-        nvlink_bytes_per_s=named["nvlink_bytes_per_s"],
-        q=named["q"],
-        notify_us=_notify(rows),
-        band_p90=round(held_out[2] / 100, 3),
-        calibrated=True,
-        source=f"{source}, {len(rows)} rows",
-    )
-    return fit, link
-
-
-def _named(numbers: LinkNumbers) -> dict[str, float]:
-    """Rounded down where a bound lies above, so that the row stays inside it."""
-    return {
-        "base_us": round(numbers.base_us, 2),
-        "per_doubling_us": round(numbers.per_doubling_us, 2),
-        "rdma_bytes_per_s": float(int(numbers.rdma_bytes_per_s / 1e7) * 10**7),
-        "nvlink_bytes_per_s": float(int(numbers.nvlink_bytes_per_s / 1e7) * 10**7),
-        "q": round(numbers.q, 2),
-    }
-
-
-def _notify(rows: list[LinkRow]) -> tuple[tuple[int, float], ...]:
-    """Median notify µs by number of nodes; nothing where none was timed."""
-    if not any(row.notify_us for row in rows):
-        return ()
-    every = sorted({row.nodes for row in rows})
-    medians = [float(np.median([row.notify_us for row in rows if row.nodes == nodes])) for nodes in every]
-    rising = np.maximum.accumulate(medians)
-    return tuple((nodes, round(float(us), 1)) for nodes, us in zip(every, rising, strict=True))
-
-
-def _spread(predicted: FloatArray, measured: FloatArray) -> tuple[float, float, float]:
-    error = np.abs(predicted / measured - 1) * 100
-    return float(error.mean()), float(np.median(error)), float(np.percentile(error, 90))
-
-
-def _require_rows(table: Table[ExpertRow] | Table[LinkRow]) -> None:
-    if not table.rows:
-        notes = "; ".join(map(str, table.dropped)) or "it is empty"
-        raise ProfileError(f"no row can be fitted: {notes}", where=table.source, fix="give another table")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from easybalance_sim.cluster.hardware import load_profile
 from tests.ebsim_process import ebsim, ebsim_here, one_line
-from tests.measured_rows import write_grouped_gemm
+from tests.measured_rows import write_grouped_gemm, write_table
+
+SAMPLE = Path(__file__).parents[2] / "traces" / "tinymoe.parquet"
 
 
 def test_profiles_are_listed_and_shown_as_files_that_load(tmp_path: Path) -> None:
@@ -57,10 +60,67 @@ def test_a_plain_table_is_kept_as_it_is(tmp_path: Path) -> None:
     assert (table.tokens, table.us) == ((1, 64), (10, 20))
 
 
+def test_profiles_as_json() -> None:
+    listed = json.loads(ebsim_here("profile", "list", "--format", "json").stdout)
+    assert {"name": "h100", "title": "NVIDIA H100 SXM 80 GB"} in listed["profiles"]
+    shown = json.loads(ebsim_here("profile", "show", "h100", "--format", "json").stdout)
+    assert (shown["name"], shown["nvlink_domain"]) == ("h100", 8)
+    assert "expert_table" not in shown
+
+
+def test_an_import_as_json(tmp_path: Path) -> None:
+    table, written = write_grouped_gemm(tmp_path / "g.csv"), tmp_path / "mine.toml"
+    with table.open("a") as stream:
+        stream.write("256,1,256,8,7168,2048,1,1297.0,721.6\n")
+    options = ("infersim-decode", table, "--profile", "h800", "--format", "json")
+    found = json.loads(ebsim_here("profile", "import", *options, "-o", written).stdout)
+    (fit,) = found["fits"]
+    assert (found["profile"], found["profile_file"], found["tables"]) == ("h800 with g.csv", str(written), [])
+    assert (fit["name"], fit["rows"], fit["held_out"]) == ("fp8_block deepgemm_masked", 33, "EP sizes")
+    assert set(fit["numbers"]) == {"c0_us", "eff_bw", "eff_flop", "q", "tok"}
+    assert set(fit["at_bound"]) <= {"eff_bw", "eff_flop"}
+    assert 0 < fit["error"]["mean"] < fit["error"]["p90"] < 1
+    assert 0 < fit["held_out_error"]["median"] < 1
+    assert [note["rows"] for note in found["dropped"]] == [1]
+    assert json.loads(ebsim_here("profile", "fit", *options).stdout) == found | {"profile_file": None}
+
+
+def test_nccl_and_the_output_of_deepep_become_profiles_that_plans_are_made_with(tmp_path: Path) -> None:
+    nccl = write_table(
+        tmp_path / "n.parquet",
+        {"op_name": "alltoall", "nccl_dtype": "half", "num_gpus": 8},
+        *({"message_size": 2**n, "latency": 1e-7 * 2**n} for n in range(8, 26)),
+    )
+    done = ebsim_here("profile", "import", "nccl", nccl, "--profile", "h20", "-o", tmp_path / "nccl.toml")
+    assert "nccl dispatch and combine, bf16, 8 ranks  0.0 %" in done.stdout
+    bench = tmp_path / "bench.txt"
+    bench.write_text(
+        "[rank 0] Dispatch bandwidth: 63.00 GB/s, avg_t=118.50 us | Combine bandwidth: 74.0 GB/s, avg_t=195.00 us\n"
+    )
+    options = ("deepep-bench", bench, "--profile", tmp_path / "nccl.toml", "--nodes", "2")
+    done = ebsim_here("profile", "import", *options, "-o", tmp_path / "both.toml")
+    assert done.stdout.startswith("low_latency dispatch, 1 row\nfactor ")
+    made = ebsim(
+        "plan",
+        SAMPLE,
+        "--profile",
+        tmp_path / "both.toml",
+        "--all-to-all",
+        "nccl",
+        "--policy",
+        "eplb",
+        "--format",
+        "json",
+    )
+    report = json.loads(made.stdout)
+    assert report["cost"]["all_to_all"] == "nccl"
+    assert " · nccl table of 8 ranks · " in report["cost"]["label"]
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
     [
-        ("nccl", (), "unknown kind of table; there are trtllm-wideep, "),
+        ("ncll", (), "unknown kind of table; there are trtllm-wideep, "),
         ("infersim-decode", ("--dtype", "fp9"), "unknown dtype; there are "),
         ("infersim-decode", ("--profile", "b9"), "unknown hardware profile"),
         ("deepep-normal", (), "cannot read"),

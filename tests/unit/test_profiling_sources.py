@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from easybalance_sim.cluster.hardware import load_profile, profile_names
@@ -39,8 +40,10 @@ def test_the_fitted_kernel_comes_first_and_replaces_its_own_kind(tmp_path: Path)
     row, *others = found.profile.experts
     assert (row.kernel, row.dtype, row.hidden) == ("deepgemm_masked", "fp8_block", (7168, 7168))
     assert len(others) == len(H100.experts) - 1
-    assert row.band_p90 == pytest.approx(found.fits[0].held_out[2] / 100, abs=1e-3)
-    assert found.fits[0].errors[0] <= 1.01 * found.fits[0].held_out[0]
+    held_out = found.fits[0].held_out
+    assert held_out is not None
+    assert row.band_p90 == pytest.approx(held_out[2] / 100, abs=1e-3)
+    assert found.fits[0].errors[0] <= 1.01 * held_out[0]
     assert found.profile.name == "h100 with g.csv"
 
 
@@ -78,9 +81,58 @@ def test_a_table_without_a_usable_row_is_refused_with_the_reason(tmp_path: Path)
         import_table("sglang-context", path, H100)
 
 
+def _bench(folder: Path, dispatch_us: float, combine_us: float) -> Path:
+    path = folder / "bench.txt"
+    path.write_text(
+        f"[rank 0] Dispatch bandwidth: 1.00 GB/s, avg_t={dispatch_us:.2f} us | "
+        f"Combine bandwidth: 1.00 GB/s, avg_t={combine_us:.2f} us\n"
+    )
+    return path
+
+
+def test_a_benchmark_scales_the_known_rows_by_one_factor(tmp_path: Path) -> None:
+    """H100, one node, 128 tokens: 15.1 + 128·8·7/8·7408 / 253 GB/s = 41.34 µs there; what was measured is 1.25 times as
+    long. Combine's 13.0 + 896·14336 / 217 GB/s = 72.19 µs was measured as it is known."""
+    found = import_table("deepep-bench", _bench(tmp_path, 1.25 * 41.336, 72.194), H100)
+    dispatch, combine = (
+        next(row for row in found.profile.links if (row.mode, row.phase) == ("low_latency", phase))
+        for phase in ("dispatch", "combine")
+    )
+    known = next(row for row in H100.links if (row.mode, row.phase) == ("low_latency", "dispatch"))
+    assert dispatch.base_us == pytest.approx(1.25 * 15.1, abs=0.01)
+    assert dispatch.per_doubling_us == pytest.approx(1.25 * 4.6, abs=0.01)
+    assert dispatch.rdma_bytes_per_s == pytest.approx(47.7e9 / 1.25, rel=1e-3)
+    assert dispatch.nvlink_bytes_per_s == pytest.approx(253e9 / 1.25, rel=1e-3)
+    assert (dispatch.nodes, dispatch.band_p90, dispatch.calibrated) == (known.nodes, known.band_p90, True)
+    assert combine.base_us == pytest.approx(13.0, abs=0.01)
+    assert [fit.numbers["factor"] for fit in found.fits] == pytest.approx([1.25, 1.0], abs=1e-3)
+    assert [row for row in found.profile.links if row.mode == "normal"] == [
+        row for row in H100.links if row.mode == "normal"
+    ]
+
+
+def test_a_benchmark_never_passes_the_nominal_bandwidth(tmp_path: Path) -> None:
+    found = import_table("deepep-bench", _bench(tmp_path, 5.0, 72.194), H100)
+    row = next(row for row in found.profile.links if (row.mode, row.phase) == ("low_latency", "dispatch"))
+    assert (row.rdma_bytes_per_s, row.nvlink_bytes_per_s) == (H100.inter_node_bytes_per_s, H100.nvlink_bytes_per_s)
+    assert found.fits[0].errors[0] > 1
+
+
+def test_look_up_tables_take_the_place_of_those_of_their_mode(tmp_path: Path) -> None:
+    base = {"op_name": "alltoall", "nccl_dtype": "bfloat16", "num_gpus": 8}
+    path = write_table(
+        tmp_path / "n.parquet", base, *({"message_size": 2**n, "latency": 0.01 * 2**n} for n in range(20, 26))
+    )
+    other = msgspec.structs.replace(H100.link_tables[0], mode="nvlink")
+    found = import_table("nccl", path, msgspec.structs.replace(H100, link_tables=(*H100.link_tables, other)))
+    assert [(table.mode, table.ranks) for table in found.profile.link_tables] == [("nccl", 8), ("nvlink", other.ranks)]
+    (tmp_path / "p.toml").write_text(profile_text(found.profile), encoding="utf-8")
+    assert load_profile(str(tmp_path / "p.toml")) == found.profile
+
+
 def test_unknown_kinds_list_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=kinds()[0]):
-        import_table("nccl", tmp_path, H100)
+        import_table("ncll", tmp_path, H100)
 
 
 def test_a_fused_table_needs_the_kernel_and_gives_its_row(tmp_path: Path) -> None:

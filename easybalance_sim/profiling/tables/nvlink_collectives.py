@@ -13,7 +13,8 @@ from easybalance_sim.profiling.rows import LinkRow, Table, sift
 from easybalance_sim.profiling.tables.columns import parquet_rows
 from easybalance_sim.profiling.tables.deepep import expected_distinct
 
-ELEMENT_BYTES = {"half": 2, "int8": 1}
+ELEMENT_BYTES = {"half": 2, "bfloat16": 2, "int8": 1}
+OTHER_DTYPE = f"another dtype than {', '.join(ELEMENT_BYTES)}"
 _DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 _NCCL = ("op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
 _TRTLLM = (
@@ -24,7 +25,7 @@ _TRTLLM = (
 
 def read_nccl(path: Path) -> Table[LinkRow]:
     """One row per operation, dtype, GPUs and message; `size` is bytes. Raises `ProfileError` as `parquet_rows` does."""
-    return sift(str(path), ((_nccl(vars(raw)), "") for raw in parquet_rows(path, _NCCL)))
+    return sift(str(path), map(_nccl, map(vars, parquet_rows(path, _NCCL))))
 
 
 def read_trtllm(path: Path) -> Table[LinkRow]:
@@ -32,10 +33,11 @@ def read_trtllm(path: Path) -> Table[LinkRow]:
     return sift(str(path), ((_trtllm(vars(raw)), "") for raw in parquet_rows(path, _TRTLLM)))
 
 
-def _nccl(raw: dict[str, object]) -> LinkRow:
+def _nccl(raw: dict[str, object]) -> tuple[LinkRow, str]:
     ranks, dtype = int(str(raw["num_gpus"])), str(raw["nccl_dtype"])
-    size = int(str(raw["message_size"])) * ELEMENT_BYTES[dtype]
-    return LinkRow(
+    element = ELEMENT_BYTES.get(dtype, 0)
+    size = int(str(raw["message_size"])) * element
+    row = LinkRow(
         us=float(str(raw["latency"])) * 1e3,
         curve=f"{raw['op_name']} {dtype} {ranks} GPUs",
         size=size,
@@ -43,8 +45,9 @@ def _nccl(raw: dict[str, object]) -> LinkRow:
         nodes=1,
         ranks=ranks,
         nvlink_bytes=size * (ranks - 1) / ranks,
-        dtype="bf16" if dtype == "half" else "",
+        dtype="bf16" if element == ELEMENT_BYTES["half"] else "",
     )
+    return row, "" if element else OTHER_DTYPE
 
 
 def _trtllm(raw: dict[str, object]) -> LinkRow:
@@ -54,7 +57,7 @@ def _trtllm(raw: dict[str, object]) -> LinkRow:
     )
     phase = operation.removeprefix("alltoall_")
     # Combine sends BF16 whatever was dispatched; what the low-precision one sends is not told.
-    dtype = {"dispatch": _DTYPES[str(raw["moe_dtype"])], "combine": "bf16"}.get(phase, "")
+    dtype = {"dispatch": _DTYPES.get(str(raw["moe_dtype"]), ""), "combine": "bf16"}.get(phase, "")
     copies = expected_distinct(ranks, experts, top_k) * (ranks - 1) / ranks
     return LinkRow(
         us=float(str(raw["latency"])) * 1e3,
