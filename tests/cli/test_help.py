@@ -16,6 +16,7 @@ from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.replay.dispatch import RULES
 from tests.ebsim_process import DATA, ROOT, ebsim, ebsim_here, one_line, python
 from tests.measured_rows import write_grouped_gemm
+from tests.recordings import load_line
 
 HEAVY = ("numpy", "pandas", "pyarrow", "numba", "matplotlib", "cupy")
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -28,6 +29,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("export",),
     ("adopt",),
     ("lint",),
+    ("import",),
     ("profile",),
     ("profile", "list"),
     ("profile", "show"),
@@ -102,6 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_grouped_gemm(folder / "grouped_gemm.csv")
     for name in ("old.json", "new.json"):
         (folder / name).write_bytes((folder / "plan.json").read_bytes())
+    (folder / "load_stats.jsonl").write_text(load_line(1, [[10, 1, 5, 2, 9, 1], [2, 8, 1, 3, 1, 2]]))
     (folder / "strict.toml").write_text("p99_imbalance_drop_min = 0.2\n")
     rows = [list(record.expert_of_slot) for record in read_plan(folder / "plan.json").layers]
     (folder / "expert_location.json").write_text(json.dumps({"physical_to_logical_map": rows}))
