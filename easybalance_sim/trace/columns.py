@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace import layouts
-from easybalance_sim.trace.schema import UNKNOWN_PHASE, TokenBatch, TraceMeta, phase_code
+from easybalance_sim.trace.schema import SCORES, UNKNOWN_PHASE, TokenBatch, TraceMeta, phase_code
 
 Wanted = tuple[str, Callable[[Any], bool]]
 
@@ -75,7 +75,7 @@ def batch_from(
     if layout == "long":
         layouts.require_layer_order(layouts.plain(record.column("layer")), meta, where, first_row)
     tokens = record.num_rows // per_token
-    light = record.select([n for n in record.schema.names if n not in ("experts", "gates", "layer")])
+    light = record.select([n for n in record.schema.names if n not in ("experts", "gates", "layer", *SCORES)])
     read = _Reader(light, per_token, where, first_row)
     experts: AnyArray = sealed(np.zeros((tokens, 0, 0), meta.dtype))
     if "experts" in record.schema.names:
@@ -93,6 +93,7 @@ def batch_from(
         experts=experts,
         gates=gates,
         time_s=read.seconds("time_s"),
+        **layouts.scores(record, layout, meta, where, first_row),
         first_row=first_row // per_token,
     )
 

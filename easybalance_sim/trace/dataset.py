@@ -17,12 +17,12 @@ from easybalance_sim.trace.files import LayoutHints, expand, identity, open_parq
 from easybalance_sim.trace.opening import LIGHT, open_source
 from easybalance_sim.trace.parts import Part, Source
 from easybalance_sim.trace.scan import TraceScan
-from easybalance_sim.trace.schema import CountTrace, TokenBatch, TraceMeta
+from easybalance_sim.trace.schema import SCORES, CountTrace, TokenBatch, TraceMeta
 from easybalance_sim.trace.source import TraceFile, spans_of
 from easybalance_sim.workers import Workers
 from easybalance_sim.workers.threads import Threads, ahead
 
-OPTIONAL = frozenset({"time_s", "gates"})
+OPTIONAL = frozenset({"time_s", "gates", *SCORES})
 Result = TypeVar("Result")
 Advance = Callable[[int], None]
 MayHold = Callable[[IntArray, IntArray], BoolArray]
@@ -92,10 +92,10 @@ class TokenTrace:
             pass
         return self.scan()
 
-    def batches(self, *, gates: bool = False) -> Iterator[TokenBatch]:
-        """All tokens in order, whole steps per batch, warm-up steps left out; gates are read on demand."""
+    def batches(self, *, gates: bool = False, scores: bool = False) -> Iterator[TokenBatch]:
+        """All tokens in order, whole steps per batch, warm-up steps left out; gates and scores are read on demand."""
         (part,) = self._source().parts(1)
-        names = (*LIGHT, "experts", "gates") if gates else (*LIGHT, "experts")
+        names = (*LIGHT, "experts", *(("gates",) if gates else ()), *(SCORES if scores else ()))
         yield from ahead(part.batches(names, check=bool(self._unchecked.any())))
         self._unchecked[:] = False
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from easybalance_sim.arrays import AnyArray, sealed
 from easybalance_sim.errors import TraceError
-from easybalance_sim.trace.schema import TraceMeta
+from easybalance_sim.trace.schema import SCORES, TraceMeta
 from easybalance_sim.trace.validation import unknown_id
 
 CONVERT_HINT = "rewrite with `ebsim trace convert`"
@@ -95,6 +96,39 @@ def half_floats(column: Any, layout: str, meta: TraceMeta, where: str, first_row
         return _packed(column, "<f2").reshape(shape)
     flat = flat_list("gates", column, values_per_row(layout, meta), where, first_row)
     return sealed(flat.astype(np.float16)).reshape(shape)
+
+
+def scores(record: Any, layout: str, meta: TraceMeta, where: str, first_row: int) -> dict[str, AnyArray]:
+    """The score columns that a record batch holds: [T, L, E] `all_scores`, [T, L, M] `runner_up` and its scores.
+
+    Raises `TraceError` for types other than packed ones, other widths and nulls.
+    """
+    found = {}
+    for name in SCORES:
+        if name not in record.schema.names:
+            continue
+        column, dtype = record.column(name), _score_dtype(name, meta)
+        whole = len(meta.layers) * np.dtype(dtype).itemsize
+        width = column.type.byte_width if pa.types.is_fixed_size_binary(column.type) and layout == "packed" else 0
+        fits = width == whole * meta.experts if name == "all_scores" else width % whole == 0
+        if not width or not fits:
+            raise TraceError(
+                f"column {name} has type {column.type}, expected packed {np.dtype(dtype).name} of "
+                f"{len(meta.layers)} layers",
+                where=where,
+                fix="leave the column out, or record it again",
+            )
+        require_values(name, column, where, first_row)
+        found[name] = _packed(column, dtype).reshape(len(column), len(meta.layers), -1)
+    return found
+
+
+def _score_dtype(name: str, meta: TraceMeta) -> str:
+    if name == "runner_up":
+        return meta.dtype
+    if name == "runner_up_scores" or meta.all_scores is msgspec.UNSET:
+        return "<f2"
+    return "<u2" if meta.all_scores.dtype == "uint16" else "<f2"
 
 
 def flat_list(name: str, column: Any, width: int, where: str, first_row: int) -> AnyArray:

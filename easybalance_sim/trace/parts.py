@@ -13,7 +13,7 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, BoolArray, IntArray, sealed
 from easybalance_sim.trace.numbering import Base
-from easybalance_sim.trace.schema import TokenBatch
+from easybalance_sim.trace.schema import COLUMNS, TokenBatch
 from easybalance_sim.trace.source import Span, TraceFile
 from easybalance_sim.workers.threads import require_wanted
 
@@ -153,5 +153,4 @@ def _join(parts: Sequence[TokenBatch]) -> TokenBatch:
         columns = [getattr(part, name) for part in parts]
         return None if any(column is None for column in columns) else sealed(np.concatenate(columns))
 
-    names = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
-    return TokenBatch(**{name: all_of(name) for name in names}, first_row=parts[0].first_row)  # type: ignore[arg-type]
+    return TokenBatch(**{name: all_of(name) for name in COLUMNS}, first_row=parts[0].first_row)  # type: ignore[arg-type]

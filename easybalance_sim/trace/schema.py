@@ -19,13 +19,27 @@ PHASES = ("prefill", "decode", "unknown")
 NO_WORKLOAD = "(none)"
 
 
+class ScoreMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What column `all_scores` holds: score = value · scale + shift, of the scores by which experts are chosen.
+
+    dtype: "float16" or "uint16" · bias: [L][E] what is in the scores but not in the gate weights (DeepSeek-V3's
+    correction), empty = nothing.
+    """
+
+    dtype: str = "float16"
+    scale: float = 1.0
+    shift: float = 0.0
+    bias: tuple[tuple[float, ...], ...] = ()
+
+
 class TraceMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """What the file metadata key `ebsim.trace` says.
 
     layers: absolute ids of the MoE layers · experts: E · top_k: K · groups / topk_group: expert groups of
     group-limited routing · dtype: "uint8" (E ≤ 256) or "uint16" · ids: "logical", or "physical" with the plan in
     force named · ranks: R of the recording, 0 = unknown · hidden / intermediate / weight_dtype / matrices: the model's
-    widths where the recorder knew them (0 or "" = unknown) · origin: how the trace was made (settings, seeds).
+    widths where the recorder knew them (0 or "" = unknown) · origin: how the trace was made (settings, seeds) ·
+    all_scores: of a trace with such a column.
     """
 
     kind: str
@@ -48,6 +62,7 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     matrices: int = 3
     weight_dtype: str = ""
     origin: dict[str, Any] = {}
+    all_scores: ScoreMeta | msgspec.UnsetType = msgspec.UNSET
 
     def encode(self) -> bytes:
         """The JSON bytes stored under `METADATA_KEY` (keys sorted)."""
@@ -85,6 +100,8 @@ def check_meta(meta: TraceMeta, where: str) -> None:
         problem = f"{meta.experts} experts do not fall into {meta.groups} groups"
     elif not 1 <= meta.topk_group <= meta.groups:
         problem = f"topk_group is {meta.topk_group} of {meta.groups} groups"
+    elif meta.all_scores is not msgspec.UNSET and meta.all_scores.dtype not in ("float16", "uint16"):
+        problem = f"all_scores are {meta.all_scores.dtype!r}, expected 'float16' or 'uint16'"
     elif meta.ranks < 0:
         problem = f"ranks is {meta.ranks}, expected a number of ranks, or 0 for unknown"
     if problem:
@@ -107,7 +124,9 @@ class TokenBatch:
     step: int32[T] · request: int64[T] · position: int32[T] · phase: uint8[T] index into `PHASES` ·
     source_rank: int16[T], -1 unknown · workload: int16[T] index into the trace's `workloads` ·
     experts: uint8|uint16[T, L, K] logical ids, sorted by gate weight · gates: float16[T, L, K] or None ·
-    time_s: float64[T] or None · first_row: row number of the first token in the trace.
+    time_s: float64[T] or None · all_scores: [T, L, E] as `ScoreMeta` says, or None · runner_up: uint8|uint16[T, L, M]
+    the next experts and runner_up_scores: float16[T, L, M] their scores, or None · first_row: row number of the first
+    token in the trace.
     """
 
     step: Int32Array
@@ -119,6 +138,9 @@ class TokenBatch:
     experts: AnyArray
     gates: AnyArray | None = None
     time_s: FloatArray | None = None
+    all_scores: AnyArray | None = None
+    runner_up: AnyArray | None = None
+    runner_up_scores: AnyArray | None = None
     first_row: int = 0
 
     @property
@@ -134,12 +156,13 @@ class TokenBatch:
 
     def select(self, rows: AnyArray | slice) -> TokenBatch:
         """The rows given by a boolean mask, an index array or a slice; arrays stay read-only."""
-        columns = {name: getattr(self, name) for name in _COLUMNS}
+        columns = {name: getattr(self, name) for name in COLUMNS}
         kept: dict[str, Any] = {name: None if c is None else sealed(c[rows]) for name, c in columns.items()}
         return TokenBatch(**kept, first_row=self.first_row)
 
 
-_COLUMNS = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s")
+SCORES = ("all_scores", "runner_up", "runner_up_scores")
+COLUMNS = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s", *SCORES)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.files import replacing
-from easybalance_sim.trace.schema import METADATA_KEY, PHASES, CountTrace, TokenBatch, TraceMeta
+from easybalance_sim.trace.schema import METADATA_KEY, PHASES, SCORES, CountTrace, TokenBatch, TraceMeta
 
 ROW_GROUP_TOKENS = 32768
 
@@ -21,7 +21,7 @@ ROW_GROUP_TOKENS = 32768
 class TokenTraceWriter:
     """Appends `TokenBatch`es to one Parquet file; rows must come in step order.
 
-    Optional columns (`gates`, `time_s`) are written when the first batch has them.
+    Optional columns (`gates`, `time_s`, scores) are written when the first batch has them.
     """
 
     def __init__(self, path: Path, meta: TraceMeta, workloads: Sequence[str], level: int) -> None:
@@ -61,6 +61,9 @@ class TokenTraceWriter:
             columns["time_s"] = pa.array(batch.time_s, pa.float64())
         if batch.gates is not None:
             columns["gates"] = packed(batch.gates.astype("<f2", copy=False))
+        for name in SCORES:
+            if (values := getattr(batch, name)) is not None:
+                columns[name] = packed(values)
         return pa.table(columns).replace_schema_metadata({METADATA_KEY: self._meta.encode()})
 
 

@@ -51,7 +51,7 @@ def _tokens(job: Conversion, trace: TokenTrace, meta: TraceMeta) -> Converted:
     scan = trace.scan()
     with token_trace_writer(job.output, meta, trace.workloads) as writer:
         advance = job.progress("convert", scan.tokens)
-        for batch in trace.batches(gates=True):
+        for batch in trace.batches(gates=True, scores=True):
             writer.append(batch)
             advance(batch.tokens)
     return Converted(
