@@ -195,15 +195,15 @@ def _row(
 ) -> list[Finding]:
     wrong = [slot for slot, value in enumerate(row) if type(value) is not int]
     if wrong:
-        what = f"{_short(row[wrong[0]])} is not a whole number{_more(wrong)}"
+        what = f"{_short(row[wrong[0]])} is not a whole number{_more(len(wrong))}"
         return rules.found(NOT_INTEGER, what, layer=layer, slot=wrong[0])
     findings = []
     below = [slot for slot, value in enumerate(row) if value < 0]
     if below:
-        findings += rules.found(NEGATIVE, f"expert {row[below[0]]}{_more(below)}", layer=layer, slot=below[0])
+        findings += rules.found(NEGATIVE, f"expert {row[below[0]]}{_more(len(below))}", layer=layer, slot=below[0])
     above = [slot for slot, value in enumerate(row) if value >= experts]
     if above:
-        what = f"expert {row[above[0]]} is not in 0..{experts - 1}{_more(above)}"
+        what = f"expert {row[above[0]]} is not in 0..{experts - 1}{_more(len(above))}"
         findings += rules.found(RANGE, what, layer=layer, slot=above[0])
     findings += _coverage(rules, row, layer, experts)
     # An id that is none is no second copy either, and would only be reported twice.
@@ -218,7 +218,7 @@ def _coverage(rules: Rules, row: Sequence[int], layer: int, experts: int) -> lis
         return []
     # An id of a damaged file can make `experts` astronomical: never list them all.
     first = next(expert for expert in range(len(served) + 1) if expert not in served)
-    what = f"expert {first} has no replica{_more(range(experts - len(served)))}"
+    what = f"expert {first} has no replica{_more(experts - len(served))}"
     return rules.found(COVERAGE, what, layer=layer)
 
 
@@ -231,18 +231,18 @@ def _replicas(rules: Rules, row: Sequence[int], layer: int, rank_of_slot: Sequen
     if not doubled:
         return []
     rank, expert = rank_of_slot[doubled[0]], row[doubled[0]]
-    what = f"expert {expert} is already on rank {rank} (slot {seen[rank, expert]}){_more(doubled)}"
+    what = f"expert {expert} is already on rank {rank} (slot {seen[rank, expert]}){_more(len(doubled))}"
     findings = rules.found(DUPLICATE, what, layer=layer, slot=doubled[0])
     ranks = rank_of_slot[-1] + 1
     crowded = sorted(expert for expert, count in Counter(row).items() if count > ranks)
     if crowded:
-        what = f"expert {crowded[0]} has {row.count(crowded[0])} replicas on {ranks} ranks{_more(crowded)}"
+        what = f"expert {crowded[0]} has {row.count(crowded[0])} replicas on {ranks} ranks{_more(len(crowded))}"
         findings += rules.found(REPLICAS, what, layer=layer)
     return findings
 
 
-def _more(found: Sequence[int]) -> str:
-    return f" ({len(found) - 1} more in this layer)" if len(found) > 1 else ""
+def _more(count: int) -> str:
+    return f" ({count - 1} more in this layer)" if count > 1 else ""
 
 
 def _short(value: object) -> str:

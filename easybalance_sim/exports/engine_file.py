@@ -42,8 +42,8 @@ class EngineFile:
         widths = {len(row) for row in self.rows}
         if len(widths) != 1:
             raise PlanError(f"rows of {min(widths, default=0)} to {max(widths, default=0)} slots", where=where)
-        if not all(type(value) is int for row in self.rows for value in row):
-            raise PlanError("a slot holds something that is not a whole number", where=where)
+        if not all(type(value) is int and value.bit_length() < 32 for row in self.rows for value in row):
+            raise PlanError("a slot holds something that is no expert id", where=where)
         return Plan(
             expert_of_slot=np.array(self.rows, np.int64),
             slots_per_rank=np.array(self._slots_per_rank(widths.pop(), ranks)),

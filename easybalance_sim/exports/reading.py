@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import PlanError
+
+_ENDLESS = re.compile(r"[0-9a-fA-F_:]{301}")
 
 
 def read_text(path: Path) -> str:
@@ -32,6 +35,9 @@ def parse_yaml(text: str, where: str) -> Any:
     """The value that YAML `text` holds, plain types only. Raises `PlanError`."""
     import yaml
 
+    # Hexadecimal and base-60 numbers of any length are read, but Python cannot write them in a message.
+    if _ENDLESS.search(text):
+        raise PlanError("not YAML of a placement: a number of more than 300 digits", where=where)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return yaml.load(text, Loader=loader)
