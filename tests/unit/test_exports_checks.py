@@ -39,6 +39,21 @@ def test_every_engine_says_what_it_does_with_every_universal_rule(name: str) -> 
     assert rules.source != "" and rules.layers in (rule.HIDDEN, rule.MOE, rule.ABSOLUTE)
 
 
+def test_the_documented_table_is_what_the_rules_say() -> None:
+    """Levels by rule and engine in docs/formats.md."""
+    text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    names, table = exports.names(), {}
+    for line in text.partition("| rule | broken by |")[2].partition("\n\n")[0].splitlines()[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        table[cells[0].strip("`")] = dict(zip(names, cells[2:], strict=True))
+    by_engine = {name: exports.load(name).RULES.effects for name in names}
+    known = sorted({found for effects in by_engine.values() for found in effects})
+    assert sorted(table) == known
+    for found in known:
+        said = {name: effects[found].level if found in effects else "–" for name, effects in by_engine.items()}
+        assert table[found] == said, found
+
+
 def test_a_rule_that_means_nothing_to_an_engine_is_not_reported() -> None:
     silent = Rules(engine="it", layers=rule.MOE, source="nothing", effects={})
     assert check_file(silent, _file((0, 0, -1, 9.5)), KNOWN) == []

@@ -158,9 +158,8 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     ),
     (
         "tensorrt-llm", "doubled.yaml", trtllm(second([0, 0, 1, 0, 2, 3])), FULL,
-        [f"warning 1:1 expert 0 is already on rank 0 (slot 0); {TRTLLM} accepts it, the second copy only takes memory",
-         f"warning 1:- expert 0 has 3 replicas on 2 ranks; {TRTLLM} accepts it, copies beyond one per rank only take "
-         "memory"],
+        [f"warning 1:1 expert 0 is already on rank 0 (slot 0); {TRTLLM} accepts it, its own plans have such rows",
+         f"warning 1:- expert 0 has 3 replicas on 2 ranks; {TRTLLM} accepts it, its own plans have such rows"],
     ),
     # vLLM: maps run on its compute_logical_maps; declared numbers by the text of the pull request.
     ("vllm", "good.jsonl", record(GOOD), FULL, []),
@@ -202,7 +201,7 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     ),
     (
         "vllm", "doubled.json", json.dumps(second([0, 2, 2, 3, 1, 0])), FULL,
-        [f"warning 1:2 expert 2 is already on rank 0 (slot 1); {VLLM} accepts it, the second copy only takes memory"],
+        [f"warning 1:2 expert 2 is already on rank 0 (slot 1); {VLLM} accepts it, its own plans have such rows"],
     ),
     (
         "vllm", "short.json", json.dumps(GOOD), replace(FULL, moe_layers=(3, 4, 5)),
