@@ -18,9 +18,12 @@ NOT_INTEGER, RAGGED, NEGATIVE, RANGE, COVERAGE = "not-integer", "ragged", "negat
 DIVISIBILITY, DUPLICATE, REPLICAS, UNEVEN, DEVICES = "divisibility", "duplicate", "replicas", "uneven", "devices"
 DECLARED, EXPECTED, REDUNDANT = "slots-declared", "slots-expected", "redundant"
 LAYERS, EXTRA_LAYERS, MTP = "layers", "extra-layers", "mtp"
-SLOT_LIMIT, EXPERT_LIMIT = "slot-limit", "expert-limit"
+SLOT_LIMIT, EXPERT_LIMIT, REDUNDANT_LIMIT = "slot-limit", "expert-limit", "redundant-limit"
 UNKNOWN_KEY, SUFFIX, DEVICE_ORDER, MOVED = "unknown-key", "suffix", "device-order", "moved"
 CHECKSUM, UNCHECKED = "checksum", "unchecked"
+
+MOST_REDUNDANT = 1023
+"""vLLM's limit of `num_redundant_experts`."""
 
 UNIVERSAL = (NOT_INTEGER, RAGGED, NEGATIVE, RANGE, COVERAGE, DIVISIBILITY, DUPLICATE, REPLICAS, EXPECTED, LAYERS)
 """Rules that every engine must say something about."""
@@ -109,6 +112,8 @@ def _shape(rules: Rules, file: EngineFile, deployment: Deployment, experts: int)
         findings += rules.found(SLOT_LIMIT, f"{slots} slots, more than {INT16_SLOTS}")
     if experts > KERNEL_EXPERTS:
         findings += rules.found(EXPERT_LIMIT, f"{experts} experts, more than {KERNEL_EXPERTS}")
+    if slots - experts > MOST_REDUNDANT:
+        findings += rules.found(REDUNDANT_LIMIT, f"{slots - experts} redundant slots, more than {MOST_REDUNDANT}")
     return findings
 
 

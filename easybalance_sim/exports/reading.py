@@ -73,5 +73,5 @@ def count(value: Any) -> int | None:
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "text", type(None): "missing"}
+    names = {dict: "a mapping", list: "a list", str: "text", int: "a number", float: "a number", type(None): "missing"}
     return names.get(type(value), f"a {type(value).__name__}")

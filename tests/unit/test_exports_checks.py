@@ -83,14 +83,25 @@ def test_what_is_not_known_is_said_and_not_checked() -> None:
 @pytest.mark.parametrize(
     ("slots", "experts", "expected"),
     [
-        (32767, 1024, []),
-        (32768, 1024, [(rule.SLOT_LIMIT, "32768 slots, more than 32767")]),
+        (1031, 8, []),
+        (2047, 1024, []),
+        (32767, 1024, [(rule.REDUNDANT_LIMIT, "31743 redundant slots, more than 1023")]),
+        (
+            32768,
+            1024,
+            [
+                (rule.SLOT_LIMIT, "32768 slots, more than 32767"),
+                (rule.REDUNDANT_LIMIT, "31744 redundant slots, more than 1023"),
+            ],
+        ),
         (1025, 1025, [(rule.EXPERT_LIMIT, "1025 experts, more than 1024")]),
+        (1032, 8, [(rule.REDUNDANT_LIMIT, "1024 redundant slots, more than 1023")]),
     ],
 )
 def test_limits_of_slots_and_experts(slots: int, experts: int, expected: list[tuple[str, str]]) -> None:
     found = _said(_file(tuple(slot % experts for slot in range(slots))), Deployment(experts=experts))
-    assert [entry for entry in found if entry[0] in (rule.SLOT_LIMIT, rule.EXPERT_LIMIT)] == expected
+    limits = (rule.SLOT_LIMIT, rule.EXPERT_LIMIT, rule.REDUNDANT_LIMIT)
+    assert [entry for entry in found if entry[0] in limits] == expected
 
 
 def test_a_damaged_id_does_not_make_an_endless_list_of_lost_experts() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim import exports
+from easybalance_sim.errors import PlanError
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.plan.lint import Finding
 from tests.engine_files import GOOD, ascend, halves, record, second, sglang, trtllm
@@ -32,6 +33,16 @@ def _line(finding: Finding) -> str:
     return f"{finding.level} {':'.join(place)} {finding.message}"
 
 
+def _out_of_place() -> str:
+    """An expert map whose first layer says other ids than its place, and whose devices are listed backwards."""
+    content = json.loads(ascend(halves(GOOD)))
+    first = content["layer_list"][0]
+    first |= {"layer_id": 5, "device_count": 3}
+    for device, said in zip(first["device_list"], (1, 0), strict=True):
+        device["device_id"] = said
+    return json.dumps(content)
+
+
 TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     # SGLang, https://github.com/sgl-project/sglang 0.5.23: every case but divisibility was run on its loader.
     ("sglang", "good.json", sglang(GOOD), FULL, []),
@@ -46,6 +57,11 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     (
         "sglang", "slots.json", sglang([row[:4] for row in GOOD]), FULL,
         [f"error -:- 4 slots, the engine is told 4 experts + 2 redundant ones; {SGLANG} accepts the file and fails "
+         "later, when the weights are loaded"],
+    ),
+    (
+        "sglang", "more-slots.json", sglang([[*row, 1, 2] for row in GOOD]), replace(FULL, ranks=4),
+        [f"error -:- 8 slots, the engine is told 4 experts + 2 redundant ones; {SGLANG} accepts the file and fails "
          "later, when the weights are loaded"],
     ),
     (
@@ -115,6 +131,20 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     (
         "tensorrt-llm", "no-slots.yaml", trtllm(GOOD, slots=None), FULL,
         ["error -:- num_slots is None, expected a whole number"],
+    ),
+    (
+        "tensorrt-llm", "moving.yaml", trtllm(GOOD, layer_updates_per_iter=1), FULL,
+        ["warning -:- layer_updates_per_iter is 1: TensorRT-LLM moves experts away from this placement while it "
+         "serves"],
+    ),
+    (
+        "tensorrt-llm", "updates.yaml", trtllm(GOOD, layer_updates_per_iter="0"), FULL,
+        ["error -:- layer_updates_per_iter is '0', expected a whole number"],
+    ),
+    (
+        "tensorrt-llm", "few.yaml", trtllm([[0, 1], [2, 3]], slots=2), replace(FULL, redundant=None),
+        [f"error {layer}:- expert {expert} has no replica (1 more in this layer); {TRTLLM} stops with an AssertionError"
+         for layer, expert in ((0, 2), (1, 0))],
     ),
     (
         "tensorrt-llm", "ranks.yaml", trtllm(GOOD), replace(FULL, ranks=4),
@@ -254,6 +284,16 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     ),
     ("vllm-ascend", "mtp.json", ascend(halves(GOOD)), replace(FULL, moe_layers=(3,), mtp_layers=(4,)), []),
     (
+        "vllm-ascend", "ragged.json", ascend([*halves(GOOD), [[0, 1], [2, 3]]]), replace(FULL, moe_layers=(0, 1, 2)),
+        [f"error 2:- 4 slots, other layers have 6; {ASCEND} stops with a ValueError"],
+    ),
+    (
+        "vllm-ascend", "places.json", _out_of_place(), FULL,
+        ["warning 0:- layer_id is 5 at place 0: vllm-ascend goes by the place",
+         "warning 0:- device_id is not 0, 1, 2, …: vllm-ascend goes by the place",
+         "warning 0:- device_count is 3, device_list has 2 devices"],
+    ),
+    (
         "vllm-ascend", "uneven.json", ascend([[[0, 1, 2, 3], [0, 1]], [[0, 2, 1], [3, 2, 0]]]), FULL,
         [f"error 0:- devices of 2 to 4 slots; {ASCEND} stops with a ValueError"],
     ),
@@ -267,3 +307,46 @@ def test_a_trap_is_reported_with_what_the_engine_does(
     engine: str, name: str, text: str, deployment: Deployment, expected: list[str], tmp_path: Path
 ) -> None:
     assert lint(engine, name, text, deployment, tmp_path) == expected
+
+
+REFUSED = (
+    ("sglang", "f.json", "{}", "has no physical_to_logical_map"),
+    (
+        "sglang", "f.json", '{"logical_count": [[1]]}',
+        "holds recorded load (logical_count), no physical_to_logical_map: SGLang makes its own plan from it",
+    ),
+    ("sglang", "f.json", "[[0, 1]]", "the file is a list, expected a mapping"),
+    ("sglang", "f.json", sglang([]), "physical_to_logical_map has no layer"),
+    ("sglang", "f.json", sglang([0, 1]), "row 0 of physical_to_logical_map is a number, expected a list"),
+    ("sglang", "f.json", "{", "not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ("tensorrt-llm", "f.yaml", "num_slots: 6", "initial_global_assignments is missing, expected a mapping"),
+    ("tensorrt-llm", "f.yaml", trtllm([], keys=()), "initial_global_assignments is missing, expected a mapping"),
+    (
+        "tensorrt-llm", "f.yaml", trtllm(GOOD, keys=("0", "x")),
+        "initial_global_assignments has the key 'x', expected a layer id",
+    ),
+    ("tensorrt-llm", "f.yaml", trtllm([0, 1]), "layer 0 is a number, expected a list"),
+    ("vllm", "f.jsonl", record(GOOD) * 2, "has 2 records of record_type 'eplb_initial_mapping', expected one"),
+    (
+        "vllm", "f.jsonl", record(GOOD, record_type="eplb_load_stats"),
+        "has 0 records of record_type 'eplb_initial_mapping', expected one",
+    ),
+    ("vllm", "f.json", "[]", "the file has no layer"),
+    ("vllm", "f.json", "[[0], 1]", "row 1 of the file is a number, expected a list"),
+    ("vllm-ascend", "f.json", "{}", "layer_list is missing, expected a list"),
+    ("vllm-ascend", "f.json", '{"layer_list": []}', "layer_list has no layer"),
+    ("vllm-ascend", "f.json", '{"layer_list": [{}]}', "layer_list[0].device_list is missing, expected a list"),
+    (
+        "vllm-ascend", "f.json", '{"layer_list": [{"device_list": [{}]}]}',
+        "layer_list[0].device_list[0].device_expert is missing, expected a list",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("engine", "name", "text", "message"), REFUSED)
+def test_what_holds_no_placement_is_refused(engine: str, name: str, text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        exports.load(engine).read(path)
+    assert str(caught.value).removeprefix(f"{path}: ") == message

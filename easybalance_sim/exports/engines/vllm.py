@@ -66,6 +66,7 @@ RULES = Rules(
         rule.DUPLICATE: Effect(level=WARNING, does="accepts it, its own plans have such rows"),
         rule.REPLICAS: Effect(level=WARNING, does="accepts it, its own plans have such rows"),
         rule.EXPECTED: Effect(level=ERROR, does="stops with an AssertionError"),
+        rule.REDUNDANT_LIMIT: Effect(level=ERROR, does="refuses the number"),
         rule.LAYERS: Effect(level=ERROR, does="has no row for a layer and stops"),
         rule.EXTRA_LAYERS: Effect(level=ERROR, does="has no layer for a row and stops"),
     },
