@@ -58,11 +58,16 @@ def as_counts(values: Any, where: str, what: str = "counts") -> IntArray:
     array: AnyArray = values
     if array.dtype.kind not in "iuf":
         raise TraceError(f"{what}: numbers of type {array.dtype}", where=where, fix="record whole numbers")
-    bad = np.argwhere(~(array >= 0) | (array > _MOST) | (array != np.floor(array)))
+    bad = np.argwhere(_no_counts(array))
     if len(bad):
         place = tuple(int(n) for n in bad[0])
         raise TraceError(f"{what}{list(place)}: {array[place]} is not a count", where=where, fix="record it again")
     return array.astype(np.int64)
+
+
+def _no_counts(array: AnyArray) -> AnyArray:
+    odd: AnyArray = ~(array >= 0) | (array > _MOST)
+    return odd if array.dtype.kind in "iu" else odd | (array != np.floor(array))
 
 
 def _read(path: Path) -> dict[str, AnyArray]:

@@ -29,13 +29,13 @@ _MOST_PASS, _MOST_RANK = 2**31 - 1, 2**15 - 1
 class Pass:
     """One forward pass as one rank recorded it.
 
-    pass_id, rank: as recorded · counts: int64[H, P] tokens per slot, row = layer id · content: the whole record ·
+    pass_id, rank: as recorded · counts: int[H, P] tokens per slot, row = layer id · content: the whole record ·
     place: file and record, for messages.
     """
 
     pass_id: int
     rank: int
-    counts: IntArray
+    counts: AnyArray
     content: Mapping[str, Any]
     place: str
 
@@ -167,7 +167,9 @@ def _passes(content: Mapping[str, Any], path: Path, slots: SlotMap) -> list[Pass
     found = []
     for number, record in enumerate(content["records"]):
         place = f"{path}: record {number}"
-        counts = as_counts(record.get("global_physical_count"), place, "global_physical_count")
+        counts: Any = record.get("global_physical_count")
+        # Checked, and kept in the narrow type of the recorder: a run may hold gigabytes of them.
+        as_counts(counts, place, "global_physical_count")
         if counts.shape != slots.expert_of_slot.shape:
             raise TraceError(
                 f"global_physical_count has shape {list(counts.shape)}, the map {list(slots.expert_of_slot.shape)}",

@@ -238,6 +238,12 @@ def test_hotness_of_experts_is_taken_as_it_is(tmp_path: Path) -> None:
     assert counts_at(written.path).tokens.tolist() == [LOGICAL]
 
 
+def test_what_vllm_ascend_records_itself_is_no_load(tmp_path: Path) -> None:
+    assert refusal("ascend_hotness", tmp_path / "expert_map.json") == (
+        "…/expert_map.json: an expert map is a placement, no load — save the gathered moe_load as .npy or .pt"
+    )
+
+
 @pytest.mark.engine_loader
 def test_hotness_may_be_a_tensor(tmp_path: Path) -> None:
     torch_or_skip()

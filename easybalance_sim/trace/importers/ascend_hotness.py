@@ -16,6 +16,10 @@ from easybalance_sim.trace.count_windows import RecordedCounts, write_counts
 def convert(job: Conversion) -> list[Converted]:
     """Write the count trace. Raises `UsageError` when slots come without the plan in force, or experts with one."""
     where = str(job.source)
+    if job.source.suffix == ".json":
+        raise TraceError(
+            "an expert map is a placement, no load", where=where, fix="save the gathered moe_load as .npy or .pt"
+        )
     values = as_counts(read_only_array(job.source), where, "hotness")
     if values.ndim not in (2, 3, 4) or not values.size:
         raise TraceError(
