@@ -25,6 +25,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("sweep",),
     ("gate",),
+    ("rollout",),
     ("diff",),
     ("export",),
     ("adopt",),

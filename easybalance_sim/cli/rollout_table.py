@@ -1,0 +1,133 @@
+"""The report of a rollout as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from easybalance_sim.cli.console import aligned
+
+SHOWN_RANKS, SHOWN_EVENTS = 16, 40
+_WAYS = {"whole": "whole plan at once", "by-layer": "layer by layer", "in-place": "in place"}
+_STATUS = {"safe": "SAFE", "unsafe": "UNSAFE", "does-not-fit": "DOES NOT FIT", "unfinished": "NOT FINISHED"}
+
+
+def of_rollout(report: Mapping[str, Any]) -> str:
+    """The text that `ebsim rollout` prints."""
+    outcome = report["outcome"]
+    parts = [
+        f"{_STATUS[outcome['status']]}: {outcome['reason']}\n{_plans(report)}",
+        _loads(report["facts"]),
+        _ways(report["facts"]),
+        _explored(report),
+        *(_history(f"under {one['fault']}", one) for one in report["explored"] if one["violation"]),
+        _walks(report["walks"]),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _plans(report: Mapping[str, Any]) -> str:
+    new, old = report["plan"], report["current"]
+    before = "the engine's own placement" if old is None else _name(old)
+    return f"{_name(new)} replaces {before}"
+
+
+def _name(plan: Mapping[str, Any]) -> str:
+    return f"generation {plan['generation']} ({plan['policy']}, {plan['fingerprint'][:12]})"
+
+
+def _loads(facts: Mapping[str, Any]) -> str:
+    size = facts["expert_bytes"]
+    total = f", {_size(facts['experts'] * size)}" if size else ""
+    lines = [
+        f"{facts['ranks_that_load']} of {facts['ranks']} ranks load {facts['experts']:,} experts{total}; "
+        f"{facts['cross_node_experts']:,} of them between nodes"
+        + ("; the others are ready at once" if facts["ranks_that_load"] < facts["ranks"] else "")
+    ]
+    if not facts["experts"]:
+        return lines[0]
+    counts = facts["experts_per_rank"]
+    fullest = sorted(range(len(counts)), key=lambda rank: (-counts[rank], rank))[:SHOWN_RANKS]
+    rows = [("rank", "experts", "MB"), *(_rank(rank, counts[rank], size) for rank in sorted(fullest))]
+    left = len(counts) - len(fullest)
+    return "\n".join([*lines, aligned(rows), *([f"… {left} ranks with less (--format json)"] if left else [])])
+
+
+def _rank(rank: int, experts: int, size: int | None) -> tuple[str, str, str]:
+    return str(rank), f"{experts:,}", f"{experts * size / 1e6:,.1f}" if size else "–"
+
+
+def _ways(facts: Mapping[str, Any]) -> str:
+    head = (
+        "way to load",
+        "staging",
+        "left for KV cache and all else",
+        "fits",
+        "loading",
+        "serving stops",
+        "publications",
+    )
+    rows = [head, *(_way(name, way, name == facts["best_way"]) for name, way in facts["ways"].items())]
+    return aligned(rows)
+
+
+def _way(name: str, way: Mapping[str, Any], best: bool) -> tuple[str, ...]:
+    fits = {None: "unknown", True: "yes", False: "NO"}[way["fits"]]
+    return (
+        f"{'→' if best else ' '} {_WAYS[name]}",
+        _size(way["staging_bytes"]),
+        _size(way["left_bytes"]),
+        fits,
+        _seconds(way["load_s"]),
+        _seconds(way["pause_s"]),
+        f"{way['publications']:,}",
+    )
+
+
+def _size(size: float | None) -> str:
+    if size is None:
+        return "–"
+    return f"{size / 1e9:,.1f} GB" if abs(size) >= 1e9 else f"{size / 1e6:,.1f} MB"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value * 1e3:,.3f} ms"
+
+
+def _explored(report: Mapping[str, Any]) -> str:
+    group = report["protocol"]
+    how = "in place" if group["in_place"] else "with staging memory"
+    without = f", without {', '.join(group['left_out'])}" if group["left_out"] else ""
+    head = ("fault", "ranks", "load", "steps", "states", "transitions", "settled", "on the new plan", "")
+    rows = [head, *(_row(one) for one in report["explored"])]
+    title = f"every order of events, {how}, at most {group['in_flight']} steps in flight{without}"
+    return f"{title}\n{aligned(_last_column_left(rows))}"
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    finding = one["violation"] or ("no order of events breaks an invariant" if one["finished"] else "not finished")
+    names = ("ranks", "ranks_that_load", "steps", "states", "transitions", "settled", "published")
+    return (one["fault"], *(f"{one[name]:,}" for name in names), finding)
+
+
+def _last_column_left(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    width = max(len(row[-1]) for row in rows)
+    return [(*row[:-1], row[-1].ljust(width)) for row in rows]
+
+
+def _history(where: str, one: Mapping[str, Any]) -> str:
+    events, first = one["history"], max(0, len(one["history"]) - SHOWN_EVENTS)
+    skipped = [f"  … {first} events before"] if first else []
+    shown = [f"  {number}. {event}" for number, event in enumerate(events[first:], start=first + 1)]
+    return "\n".join([f"{where}: {one['violation']}", *skipped, *shown])
+
+
+def _walks(walks: Mapping[str, Any]) -> str:
+    if not walks["count"]:
+        return ""
+    if walks["violation"]:
+        return _history(f"random order of all {walks['ranks']} ranks, --seed {walks['violating_seed']}", walks)
+    return (
+        f"random orders of all {walks['ranks']} ranks: {walks['count']} walks, {walks['events']:,} events, "
+        f"{walks['faults']} faults, {walks['published']} ended on the new plan; none breaks an invariant"
+    )
