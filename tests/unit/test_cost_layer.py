@@ -103,17 +103,27 @@ def test_unknown_overlap() -> None:
         layer_cost(load_profile("h200"), DSV3, TOPOLOGY, TOPOLOGY.slots_per_rank, "normal", "prefill", overlap="most")
 
 
-def test_phase_chooses_the_kernel() -> None:
-    assert "deepgemm_masked" in _cost(phase="decode").label
-    assert "deepgemm_masked" in _cost(phase="unknown").label
-    assert "trtllm_cutlass" in _cost(phase="prefill").label
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_phase_chooses_the_kernel(gpu: str) -> None:
+    """DeepGEMM's contiguous kernel after normal dispatch, its masked one after low latency."""
+    assert "fp8_block deepgemm_masked" in _cost(gpu, phase="decode").label
+    assert "fp8_block deepgemm_masked" in _cost(gpu, phase="unknown").label
+    assert "fp8_block deepgemm_contig" in _cost(gpu, phase="prefill").label
+
+
+def test_widths_that_a_kernel_was_not_fitted_on_choose_another() -> None:
+    shape = load_shape("qwen3-235b-a22b-fp8")
+    for phase in ("prefill", "decode"):
+        cost = layer_cost(load_profile("h100"), shape, TOPOLOGY, TOPOLOGY.slots_per_rank, "normal", phase)
+        assert "fp8_block trtllm_cutlass" in cost.label
+        assert cost.calibrated
 
 
 def test_named_kernel() -> None:
     cost = layer_cost(
-        load_profile("h200"), DSV3, TOPOLOGY, TOPOLOGY.slots_per_rank, "normal", "prefill", kernel="deepgemm_contig"
+        load_profile("h200"), DSV3, TOPOLOGY, TOPOLOGY.slots_per_rank, "normal", "prefill", kernel="trtllm_cutlass"
     )
-    assert "deepgemm_contig" in cost.label
+    assert "trtllm_cutlass" in cost.label
 
 
 @pytest.mark.parametrize("gpu", profile_names())
