@@ -14,6 +14,8 @@ from easybalance_sim.replay.dispatch import dense_row
 
 Row = Sequence[int]
 
+_MODEL_UNKNOWN = "the model is not known: that the plan has all of its MoE layers was not checked (--model)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -31,7 +33,8 @@ class Placement:
     """A plan as engines take it: P = ranks · slots_per_rank slots in every layer.
 
     rows: of each MoE layer by its absolute id, ids rising · mtp_rows: the same of MTP layers, if the plan has them ·
-    filler: a valid row for layers that the plan does not place (slot modulo E, as engines start by themselves).
+    filler: a valid row for layers that the plan does not place (slot modulo E, as engines start by themselves) ·
+    notes: what could not be checked.
     """
 
     ranks: int
@@ -40,6 +43,7 @@ class Placement:
     rows: Mapping[int, Row]
     mtp_rows: Mapping[int, Row]
     filler: Row
+    notes: tuple[str, ...]
 
     @property
     def slots(self) -> int:
@@ -67,6 +71,7 @@ def placement(document: PlanDocument, deployment: Deployment, limits: Limits) ->
         rows={layer: row for layer, row in rows.items() if layer not in deployment.mtp_layers},
         mtp_rows={layer: row for layer, row in rows.items() if layer in deployment.mtp_layers},
         filler=dense_row(plan).expert_of_slot[0].tolist(),
+        notes=() if deployment.moe_layers else (_MODEL_UNKNOWN,),
     )
 
 

@@ -34,6 +34,7 @@ def test_files_and_flags_are_printed(plan: Path) -> None:
         "  --ep-dispatch-algorithm static\n"
     )
     assert done.stderr.splitlines() == [
+        "note: the model is not known: that the plan has all of its MoE layers was not checked (--model)",
         "note: any a2a backend will do; with --moe-a2a-backend none SGLang wants --ep-dispatch-algorithm dynamic",
         "note: the plan was judged under --dispatch even, which is none of SGLang's rules",
     ]

@@ -83,6 +83,12 @@ def test_a_plan_of_another_model(known: Deployment, message: str) -> None:
         placement(example_document(), known, ANY)
 
 
+def test_what_cannot_be_checked_is_said() -> None:
+    (note,) = placement(example_document(), Deployment(), ANY).notes
+    assert note == "the model is not known: that the plan has all of its MoE layers was not checked (--model)"
+    assert placement(example_document(), Deployment(moe_layers=(3, 4)), ANY).notes == ()
+
+
 def test_the_model_is_the_one_that_was_said_or_that_the_plan_names() -> None:
     plan = _plan([list(range(256))] * 58, [32] * 8, 256)
     named = deployment_for(placed_document(plan, range(3, 61), model="deepseek-ai/DeepSeek-V3-0324"))

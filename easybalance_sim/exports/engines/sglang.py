@@ -123,7 +123,10 @@ def _launch(document: PlanDocument, placed: Placement, output: Path) -> tuple[st
 
 
 def _notes(document: PlanDocument, placed: Placement) -> tuple[str, ...]:
-    notes = ["any a2a backend will do; with --moe-a2a-backend none SGLang wants --ep-dispatch-algorithm dynamic"]
+    notes = [
+        *placed.notes,
+        "any a2a backend will do; with --moe-a2a-backend none SGLang wants --ep-dispatch-algorithm dynamic",
+    ]
     if document.dispatch not in ("sglang-static", "sglang-dynamic"):
         notes.append(f"the plan was judged under --dispatch {document.dispatch}, which is none of SGLang's rules")
     if len(set(document.topology.node_of_rank)) > 1:

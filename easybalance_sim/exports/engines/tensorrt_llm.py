@@ -48,7 +48,7 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     write_text(output, "\n".join(lines) + "\n")
     sidecar = write_sidecar(output, record_of(document, "tensorrt-llm"))
     return Exported(
-        files=(output, sidecar), launch=_launch(placed, output), notes=_notes(document, deployment, made_up)
+        files=(output, sidecar), launch=_launch(placed, output), notes=_notes(document, placed, deployment, made_up)
     )
 
 
@@ -62,17 +62,17 @@ def _launch(placed: Placement, output: Path) -> tuple[str, ...]:
     )
 
 
-def _notes(document: PlanDocument, deployment: Deployment, made_up: list[int]) -> tuple[str, ...]:
+def _notes(document: PlanDocument, placed: Placement, deployment: Deployment, made_up: list[int]) -> tuple[str, ...]:
     notes = [
+        *placed.notes,
         "only MoE backends that balance load use it (moe_config.backend), and only for models that TensorRT-LLM lists "
-        "for it: it is ignored otherwise, without a word"
+        "for it: it is ignored otherwise, without a word",
     ]
     if made_up:
         notes.append(f"MTP layer {made_up[0]} is not in the plan: its row is made up (slot number modulo experts)")
     if deployment.moe_layers is None:
         notes.append(
-            "the model is not known: that no MoE or MTP layer is missing, which stops TensorRT-LLM, was not checked "
-            "(--model)"
+            "an MTP layer without a row stops TensorRT-LLM when MTP decoding is on: a model that is not known gets none"
         )
     if document.dispatch != "tensorrt-llm":
         notes.append(f"the plan was judged under --dispatch {document.dispatch}, not tensorrt-llm")

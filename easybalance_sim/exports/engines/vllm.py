@@ -126,7 +126,7 @@ def _launch(schema: str, placed: Placement, output: Path) -> tuple[str, ...]:
 
 
 def _notes(schema: str, document: PlanDocument, placed: Placement) -> tuple[str, ...]:
-    notes = [f"tensor × data parallel size must be {placed.ranks}"]
+    notes = [*placed.notes, f"tensor × data parallel size must be {placed.ranks}"]
     if schema == PLUGIN:
         notes.append(
             "install it on every machine of the group; where VLLM_PLUGINS is set, it must name ebsim_plan. The plan is "

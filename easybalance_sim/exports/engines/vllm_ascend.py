@@ -64,6 +64,7 @@ def _launch(placed: Placement, output: Path) -> tuple[str, ...]:
 
 def _notes(document: PlanDocument, placed: Placement) -> tuple[str, ...]:
     notes = [
+        *placed.notes,
         f"tensor × data parallel size must be {placed.ranks}",
         "model runner v1 only (v2 refuses expert_map_path); at 182b75ea84 checkpoints are loaded into the order that "
         "vLLM starts with, so compare answers with and without the map before you serve with it",
