@@ -94,8 +94,12 @@ def read_passes(source: Path, mode: str, files: Sequence[tuple[Path, dict[str, A
 
 
 def stat_counts(files: Sequence[tuple[Path, dict[str, Any]]]) -> IntArray:
-    """int64[B, H, E] of the `stat` and `stat_approx` modes; several dumps follow each other."""
+    """int64[B, H, E] of the `stat` and `stat_approx` modes; several dumps follow each other.
+
+    Without the axis of passes, as SGLang takes it too, a dump is one sum.
+    """
     counts = [as_counts(content["logical_count"], str(path), "logical_count") for path, content in files]
+    counts = [one[None] if one.ndim == 2 else one for one in counts]
     for (path, _), one in zip(files, counts, strict=True):
         if one.ndim != 3 or not one.size or one.shape[1:] != counts[0].shape[1:]:
             raise TraceError(

@@ -32,8 +32,8 @@ from tests.recordings import (
     write_statistic,
 )
 
-FEW = settings(max_examples=40, deadline=None)
-DAMAGED = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=25, deadline=None)
+DAMAGED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def random_map(rng: np.random.Generator, layers: int, experts: int, spare: int) -> IntArray:

@@ -88,19 +88,25 @@ def test_several_stat_dumps_follow_each_other_by_time(put: Dump) -> None:
     assert counts_at(imported(path.parent).path).tokens[:, 0, 0].tolist() == [3, 1]
 
 
+def test_a_sum_over_all_passes_is_one_window(put: Dump) -> None:
+    written = imported(put("a.pt", stat(STAT.sum(axis=0))))
+    assert counts_at(written.path).tokens.tolist() == [[[4, 3, 4, 1]]]
+    assert written.notes == ("1 of 2 layers hold no token and are taken for dense ones",)
+
+
 def test_counts_of_many_ranks_without_all_to_all_are_told_and_divided(put: Dump) -> None:
     counts = np.arange(1, 41, dtype=np.int32).reshape(1, 10, 4)
     path = put("a.pt", stat(counts * 8))
     written = imported(path)
-    assert written.notes[1] == (
+    assert written.notes == (
         "all counts are multiples of 8, as where 8 ranks record the same tokens (no all-to-all): "
-        "--divide-counts 8 undoes it"
+        "--divide-counts 8 undoes it",
     )
     divided = imported(path, divide_counts=8)
     assert counts_at(divided.path).tokens.tolist() == counts.tolist()
-    assert len(divided.notes) == 1
+    assert divided.notes == ()
     put("a.pt", stat(counts))
-    assert len(imported(path).notes) == 1
+    assert imported(path).notes == ()
 
 
 def test_a_divisor_that_does_not_fit_is_refused(put: Dump) -> None:
@@ -205,7 +211,7 @@ OTHER_MAP = np.array([[0, 1, 2, 3, 0, 2], [0, 2, 1, 3, 2, 0]])
             "…/run/a_0.pt: last_physical_to_logical_map: layer row 0, slot 1: expert -1 is not in 0..3"
             " — give the plan that was in force",
         ),
-        ({"a.pt": stat(STAT[0])}, "…/run/a.pt: logical_count has shape [2, 4], expected passes × layers × experts"
+        ({"a.pt": stat(STAT[0, 0])}, "…/run/a.pt: logical_count has shape [4], expected passes × layers × experts"
          " as in every dump — dump it again"),
         ({}, "…/run: folder holds no .pt file — name the recorder's folder"),
     ],

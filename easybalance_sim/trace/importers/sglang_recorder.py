@@ -38,14 +38,14 @@ def convert(job: Conversion) -> list[Converted]:
 
 def _stat(job: Conversion, files: list[tuple[Path, dict[str, Any]]]) -> Converted:
     counts = stat_counts(files)
-    notes = []
     if not counts[-1].any():
-        notes.append("the buffer was not full: passes stand in the order of their time")
+        order = "the buffer was not full: passes stand in the order of their time"
     else:
-        notes.append(
+        order = (
             "passes may be rotated, since a circular buffer does not say where it began: only with "
             "--expert-distribution-recorder-buffer-size -1 is their order that of time"
         )
+    notes = (order,) if len(counts) > 1 else ()
     return _written(job, counts, STAT, (*notes, *_multiplied(counts, job.divide_counts)))
 
 
