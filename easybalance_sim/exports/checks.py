@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.reading import shown
 from easybalance_sim.plan.lint import INT16_SLOTS, KERNEL_EXPERTS, WARNING, Finding
 
 NOT_INTEGER, RAGGED, NEGATIVE, RANGE, COVERAGE = "not-integer", "ragged", "negative", "range", "coverage"
@@ -200,7 +201,7 @@ def _row(
 ) -> list[Finding]:
     wrong = [slot for slot, value in enumerate(row) if type(value) is not int]
     if wrong:
-        what = f"{_short(row[wrong[0]])} is not a whole number{_more(len(wrong))}"
+        what = f"{shown(row[wrong[0]])} is not a whole number{_more(len(wrong))}"
         return rules.found(NOT_INTEGER, what, layer=layer, slot=wrong[0])
     findings = []
     below = [slot for slot, value in enumerate(row) if value < 0]
@@ -248,8 +249,3 @@ def _replicas(rules: Rules, row: Sequence[int], layer: int, rank_of_slot: Sequen
 
 def _more(count: int) -> str:
     return f" ({count - 1} more in this layer)" if count > 1 else ""
-
-
-def _short(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -72,6 +72,21 @@ def count(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
+SHOWN = 40
+"""Characters of a value that a message takes."""
+
+
+def shown(value: object) -> str:
+    """A value for a message, short whatever it is: lists in YAML can stand for more than memory holds."""
+    if isinstance(value, str | bytes):
+        return _cut(ascii(value[:SHOWN]))
+    return _cut(ascii(value)) if isinstance(value, bool | int | float | None) else _kind(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
 def _kind(value: Any) -> str:
     names = {dict: "a mapping", list: "a list", str: "text", int: "a number", float: "a number", type(None): "missing"}
     return names.get(type(value), f"a {type(value).__name__}")

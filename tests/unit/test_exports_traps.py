@@ -350,3 +350,12 @@ def test_what_holds_no_placement_is_refused(engine: str, name: str, text: str, m
     with pytest.raises(PlanError) as caught:
         exports.load(engine).read(path)
     assert str(caught.value).removeprefix(f"{path}: ") == message
+
+
+def test_lists_that_stand_for_more_than_memory_holds_are_not_written_out(tmp_path: Path) -> None:
+    bomb = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    bomb += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
+    text = "\n".join([*bomb, "num_slots: *a29", "initial_global_assignments:", "  0: [*a29, 1]", ""])
+    found = lint("tensorrt-llm", "f.yaml", text, FULL, tmp_path)
+    assert "error -:- num_slots is a list, expected a whole number" in found
+    assert any(line.startswith("error 0:0 a list is not a whole number; ") for line in found)

@@ -22,7 +22,7 @@ from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.placement import Limits, Placement, Row, placement
-from easybalance_sim.exports.reading import parse_json, read_text, require_mapping, require_rows
+from easybalance_sim.exports.reading import parse_json, read_text, require_mapping, require_rows, shown
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import write_sidecar
 from easybalance_sim.exports.writing import require_output, require_schema
@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
 
 def _extra_keys(content: dict[Any, Any]) -> list[Finding]:
     return [
-        Finding(level=ERROR, message=f"key {key!r} beside {KEY}: {TITLE} stops with a TypeError", rule=UNKNOWN_KEY)
+        Finding(level=ERROR, message=f"key {shown(key)} beside {KEY}: {TITLE} stops with a TypeError", rule=UNKNOWN_KEY)
         for key in content
         if key != KEY
     ]

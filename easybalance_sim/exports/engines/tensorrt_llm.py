@@ -18,7 +18,7 @@ from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.placement import Limits, Placement, placement
-from easybalance_sim.exports.reading import count, parse_yaml, read_text, require_list, require_mapping
+from easybalance_sim.exports.reading import count, parse_yaml, read_text, require_list, require_mapping, shown
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import write_sidecar
 from easybalance_sim.exports.writing import require_output, require_schema
@@ -132,21 +132,21 @@ def _layer_id(key: Any, where: str) -> int:
         return key
     if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10:
         return int(key)
-    raise PlanError(f"{ROWS} has the key {key!r}, expected a layer id", where=where)
+    raise PlanError(f"{ROWS} has the key {shown(key)}, expected a layer id", where=where)
 
 
 def _keys(content: dict[Any, Any]) -> list[Finding]:
     findings = [
-        Finding(level=ERROR, message=f"unknown key {key!r}: TensorRT-LLM refuses the file", rule=UNKNOWN_KEY)
+        Finding(level=ERROR, message=f"unknown key {shown(key)}: TensorRT-LLM refuses the file", rule=UNKNOWN_KEY)
         for key in content
         if key not in (ROWS, SLOTS, UPDATES)
     ]
     if count(content.get(SLOTS)) is None:
-        message = f"{SLOTS} is {content.get(SLOTS)!r}, expected a whole number"
+        message = f"{SLOTS} is {shown(content.get(SLOTS))}, expected a whole number"
         findings.append(Finding(level=ERROR, message=message, rule=DECLARED))
     updates = content.get(UPDATES, 0)
     if count(updates) is None:
-        findings.append(Finding(level=ERROR, message=f"{UPDATES} is {updates!r}, expected a whole number"))
+        findings.append(Finding(level=ERROR, message=f"{UPDATES} is {shown(updates)}, expected a whole number"))
     elif updates:
         message = f"{UPDATES} is {updates}: TensorRT-LLM moves experts away from this placement while it serves"
         findings.append(Finding(level=WARNING, message=message))
@@ -157,5 +157,5 @@ def _layer_keys(assignments: dict[Any, Any]) -> list[Finding]:
     text = [key for key in assignments if isinstance(key, str)]
     if not text:
         return []
-    message = f"layer key {text[0]!r} is text: TensorRT-LLM's own scripts look layers up by number"
+    message = f"layer key {shown(text[0])} is text: TensorRT-LLM's own scripts look layers up by number"
     return [Finding(level=WARNING, message=message)]

@@ -27,6 +27,7 @@ from easybalance_sim.exports.reading import (
     require_list,
     require_mapping,
     require_rows,
+    shown,
 )
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import write_sidecar
@@ -197,20 +198,20 @@ def _read_record(path: Path, record: dict[Any, Any]) -> EngineFile:
 def _layer_number(key: Any, where: str) -> int:
     if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10:
         return int(key)
-    raise PlanError(f"initial_global_assignments has the key {key!r}, expected a layer number", where=where)
+    raise PlanError(f"initial_global_assignments has the key {shown(key)}, expected a layer number", where=where)
 
 
 def _record_findings(record: dict[Any, Any]) -> list[Finding]:
     findings = [
-        Finding(level=WARNING, message=f"unknown key {key!r}", rule=UNKNOWN_KEY)
+        Finding(level=WARNING, message=f"unknown key {shown(key)}", rule=UNKNOWN_KEY)
         for key in record
         if key not in _RECORD_KEYS
     ]
     if record.get("version") != VERSION:
-        findings.append(Finding(level=ERROR, message=f"version is {record.get('version')!r}, expected {VERSION}"))
+        findings.append(Finding(level=ERROR, message=f"version is {shown(record.get('version'))}, expected {VERSION}"))
     for key in ("num_redundant_experts", "num_slots"):
         if count(record.get(key)) is None:
-            message = f"{key} is {record.get(key)!r}, expected a whole number"
+            message = f"{key} is {shown(record.get(key))}, expected a whole number"
             findings.append(Finding(level=ERROR, message=message, rule=DECLARED))
     return findings
 

@@ -18,7 +18,7 @@ from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, DEVICE_ORDER, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.placement import Limits, Placement, Row, placement
-from easybalance_sim.exports.reading import parse_json, read_text, require_list, require_mapping
+from easybalance_sim.exports.reading import parse_json, read_text, require_list, require_mapping, shown
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import write_sidecar
 from easybalance_sim.exports.writing import require_output, require_schema
@@ -148,16 +148,18 @@ def _findings(
     declared = content.get("moe_layer_count")
     if declared != len(layers):
         yield Finding(
-            level=ERROR, message=f"moe_layer_count is {declared!r}, layer_list has {len(layers)} layers", rule=DECLARED
+            level=ERROR,
+            message=f"moe_layer_count is {shown(declared)}, layer_list has {len(layers)} layers",
+            rule=DECLARED,
         )
     for index, (layer, listed) in enumerate(zip(layers, devices, strict=True)):
         ids = [device.get("device_id") for device in layer["device_list"]]
         if layer.get("layer_id") != index:
-            message = f"layer_id is {layer.get('layer_id')!r} at place {index}: vllm-ascend goes by the place"
+            message = f"layer_id is {shown(layer.get('layer_id'))} at place {index}: vllm-ascend goes by the place"
             yield Finding(level=WARNING, message=message, layer=index, rule=DEVICE_ORDER)
         if ids != list(range(len(ids))):
             message = "device_id is not 0, 1, 2, …: vllm-ascend goes by the place"
             yield Finding(level=WARNING, message=message, layer=index, rule=DEVICE_ORDER)
         if layer.get("device_count") != len(listed):
-            message = f"device_count is {layer.get('device_count')!r}, device_list has {len(listed)} devices"
+            message = f"device_count is {shown(layer.get('device_count'))}, device_list has {len(listed)} devices"
             yield Finding(level=WARNING, message=message, layer=index, rule=DEVICE_ORDER)
