@@ -11,7 +11,21 @@ from typing import Annotated
 import typer
 
 from easybalance_sim import __version__
-from easybalance_sim.cli import adopt, diff, export, gate, import_, lint, plan, profile, replay, rollout, sweep, trace
+from easybalance_sim.cli import (
+    adopt,
+    diff,
+    export,
+    gate,
+    history,
+    import_,
+    lint,
+    plan,
+    profile,
+    replay,
+    rollout,
+    sweep,
+    trace,
+)
 from easybalance_sim.errors import EbsimError
 
 INTERRUPTED, INTERNAL = 130, 70
@@ -30,6 +44,7 @@ app.command()(sweep.sweep)
 app.command()(gate.gate)
 app.command()(diff.diff)
 app.command()(rollout.rollout)
+app.command()(history.history)
 app.command()(export.export)
 app.command()(adopt.adopt)
 app.command()(lint.lint)

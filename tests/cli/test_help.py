@@ -26,6 +26,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("sweep",),
     ("gate",),
     ("rollout",),
+    ("history",),
     ("diff",),
     ("export",),
     ("adopt",),
