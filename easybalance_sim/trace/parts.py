@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, BoolArray, IntArray, sealed
+from easybalance_sim.arrays import BoolArray, IntArray
 from easybalance_sim.trace.numbering import Base
-from easybalance_sim.trace.schema import COLUMNS, TokenBatch
+from easybalance_sim.trace.schema import TokenBatch, joined_batches
 from easybalance_sim.trace.source import Span, TraceFile
 from easybalance_sim.workers.threads import require_wanted
 
@@ -128,29 +128,18 @@ def whole_steps(batches: Iterable[TokenBatch]) -> Iterator[TokenBatch]:
                 held[0] = _slice(held[0], slice(opening, None))
             closing = int(np.searchsorted(batch.step, batch.step[-1]))
             if closing:
-                yield _join([*held, _slice(batch, slice(0, closing))])
+                yield joined_batches([*held, _slice(batch, slice(0, closing))])
                 held = []
             held.append(_slice(batch, slice(closing, None)))
         else:
             if held:
-                yield _join(held)
+                yield joined_batches(held)
             held = [batch]
     if held:
-        yield _join(held)
+        yield joined_batches(held)
 
 
 def _slice(batch: TokenBatch, rows: slice) -> TokenBatch:
     if rows.start in (None, 0) and rows.stop in (None, batch.tokens):
         return batch
     return replace(batch.select(rows), first_row=batch.first_row + (rows.start or 0))
-
-
-def _join(parts: Sequence[TokenBatch]) -> TokenBatch:
-    if len(parts) == 1:
-        return parts[0]
-
-    def all_of(name: str) -> AnyArray | None:
-        columns = [getattr(part, name) for part in parts]
-        return None if any(column is None for column in columns) else sealed(np.concatenate(columns))
-
-    return TokenBatch(**{name: all_of(name) for name in COLUMNS}, first_row=parts[0].first_row)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,6 +164,19 @@ class TokenBatch:
 
 SCORES = ("all_scores", "runner_up", "runner_up_scores")
 COLUMNS = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s", *SCORES)
+
+
+def joined_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
+    """One batch of several that follow each other; columns that one of them lacks are left out."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def all_of(name: str) -> AnyArray | None:
+        columns = [getattr(part, name) for part in parts]
+        return None if any(column is None for column in columns) else sealed(np.concatenate(columns))
+
+    columns: dict[str, Any] = {name: all_of(name) for name in COLUMNS}
+    return TokenBatch(**columns, first_row=parts[0].first_row)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

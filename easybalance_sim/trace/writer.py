@@ -16,16 +16,18 @@ from easybalance_sim.files import replacing
 from easybalance_sim.trace.schema import METADATA_KEY, PHASES, SCORES, CountTrace, TokenBatch, TraceMeta
 
 ROW_GROUP_TOKENS = 32768
+ROW_GROUP_WINDOWS = 64
 
 
 class TokenTraceWriter:
     """Appends `TokenBatch`es to one Parquet file; rows must come in step order.
 
-    Optional columns (`gates`, `time_s`, scores) are written when the first batch has them.
+    workloads: the names that batches index; may grow meanwhile. Optional columns (`gates`, `time_s`, scores) are
+    written when the first batch has them.
     """
 
     def __init__(self, path: Path, meta: TraceMeta, workloads: Sequence[str], level: int) -> None:
-        self._path, self._meta, self._workloads, self._level = path, meta, tuple(workloads), level
+        self._path, self._meta, self._workloads, self._level = path, meta, workloads, level
         self._writer: Any = None
 
     def append(self, batch: TokenBatch) -> None:
@@ -80,8 +82,44 @@ def token_trace_writer(
             writer.close()
 
 
+class CountTraceWriter:
+    """Appends consecutive parts of one count trace to a Parquet file; all have its metadata and workload names."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def append(self, part: CountTrace) -> None:
+        """Write one row per (window, layer)."""
+        table = _count_table(part)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, table.schema, compression="zstd", write_page_checksum=True)
+        self._writer.write_table(table, row_group_size=len(part.meta.layers) * ROW_GROUP_WINDOWS)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+@contextlib.contextmanager
+def count_trace_writer(path: Path) -> Iterator[CountTraceWriter]:
+    """A `CountTraceWriter` whose file appears at `path` only when the block ends without an exception."""
+    with replacing(path) as temporary:
+        writer = CountTraceWriter(temporary)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
 def write_count_trace(path: Path, trace: CountTrace) -> None:
-    """Write a count trace: one row per (window, layer)."""
+    """Write a whole count trace."""
+    with count_trace_writer(path) as writer:
+        writer.append(trace)
+
+
+def _count_table(trace: CountTrace) -> Any:
     windows, layers, experts = trace.tokens.shape
     flat = trace.tokens.reshape(windows * layers, experts)
     offsets = np.arange(windows * layers + 1, dtype=np.int32) * experts
@@ -95,9 +133,7 @@ def write_count_trace(path: Path, trace: CountTrace) -> None:
         "tokens": pa.array(np.repeat(trace.batch_tokens, layers), pa.int64()),
         "counts": pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.ravel(), pa.int64())),
     }
-    table = pa.table(columns).replace_schema_metadata({METADATA_KEY: trace.meta.encode()})
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", row_group_size=layers * 64, write_page_checksum=True)
+    return pa.table(columns).replace_schema_metadata({METADATA_KEY: trace.meta.encode()})
 
 
 def packed(values: AnyArray) -> Any:
