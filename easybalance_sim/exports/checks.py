@@ -21,7 +21,7 @@ DECLARED, EXPECTED, REDUNDANT = "slots-declared", "slots-expected", "redundant"
 LAYERS, EXTRA_LAYERS, MTP = "layers", "extra-layers", "mtp"
 SLOT_LIMIT, EXPERT_LIMIT, REDUNDANT_LIMIT = "slot-limit", "expert-limit", "redundant-limit"
 UNKNOWN_KEY, SUFFIX, DEVICE_ORDER, MOVED = "unknown-key", "suffix", "device-order", "moved"
-CHECKSUM, UNCHECKED = "checksum", "unchecked"
+CHECKSUM, PLAN_FILE, UNCHECKED = "checksum", "plan-file", "unchecked"
 
 MOST_REDUNDANT = 1023
 """vLLM's limit of `num_redundant_experts`."""

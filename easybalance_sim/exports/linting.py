@@ -10,11 +10,11 @@ import msgspec
 
 from easybalance_sim import exports
 from easybalance_sim.errors import PlanError
-from easybalance_sim.exports.checks import ABSOLUTE, CHECKSUM, HIDDEN
+from easybalance_sim.exports.checks import MOE, MOVED, PLAN_FILE, UNCHECKED
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.moves import check_moves
 from easybalance_sim.exports.sidecar import check_sidecar
-from easybalance_sim.plan.lint import ERROR, Finding, lint
+from easybalance_sim.plan.lint import ERROR, WARNING, Finding, lint
 from easybalance_sim.plan.planfile import FORMAT, read_plan
 
 
@@ -55,9 +55,11 @@ def lint_file(path: Path, engine: str, deployment: Deployment, previous: Path | 
     module = exports.load(engine)
     file = module.read(path)
     findings = [*module.check(file, deployment), *check_sidecar(path)]
-    if previous is not None:
-        before = _previous(previous, module, deployment)
-        findings += check_moves(module.RULES, file, before, deployment.ranks)
+    if previous is not None and MOVED in module.RULES.effects:
+        findings += check_moves(module.RULES, file, _previous(previous, module), deployment.ranks)
+    elif previous is not None:
+        message = f"--previous is not looked at: {module.RULES.engine} takes kept experts in any slot"
+        findings.append(Finding(level=WARNING, message=message, rule=UNCHECKED))
     ordered = sorted(findings, key=lambda one: (one.level != ERROR, one.layer is not None))
     return Report(path=path, title=module.TITLE, layers=len(file.rows), findings=tuple(ordered))
 
@@ -70,7 +72,7 @@ def lint_plan(path: Path) -> Report:
     try:
         document = read_plan(path)
     except PlanError as error:
-        finding = Finding(level=ERROR, message=_without_place(error, path), rule=CHECKSUM)
+        finding = Finding(level=ERROR, message=_without_place(error, path), rule=PLAN_FILE)
         return Report(path=path, title=title, layers=0, findings=(finding,))
     ids = document.layer_ids
     findings = tuple(
@@ -91,12 +93,12 @@ def is_plan_file(path: Path) -> bool:
     return isinstance(content, dict) and content.get("format") == FORMAT
 
 
-def _previous(path: Path, module: exports.Engine, deployment: Deployment) -> EngineFile:
+def _previous(path: Path, module: exports.Engine) -> EngineFile:
     """The placement that is loaded now, its layers numbered as the engine's files number them."""
     if not is_plan_file(path):
         return module.read(path)
     document = read_plan(path)
-    ids = document.layer_ids if module.RULES.layers in (HIDDEN, ABSOLUTE) else range(len(document.layers))
+    ids = range(len(document.layers)) if module.RULES.layers == MOE else document.layer_ids
     return EngineFile(
         path=path,
         layers=tuple(ids),

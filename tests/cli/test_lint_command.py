@@ -114,6 +114,8 @@ def test_a_plan_file_is_held_to_the_house_rules_and_its_fingerprint(folder: Path
     assert done.stdout.endswith(
         "error      the content does not match its fingerprint: it was edited — write it again with `ebsim plan`\n"
     )
+    (finding,) = json.loads(ebsim_here("lint", path, "--format", "json").stdout)["findings"]
+    assert (finding["rule"], finding["layer"], finding["slot"]) == ("plan-file", None, None)
 
 
 def test_an_exported_file_that_was_edited_is_found(folder: Path) -> None:
@@ -137,6 +139,18 @@ def test_slots_of_kept_experts_are_compared_with_what_is_loaded(folder: Path) ->
             "vllm-ascend 182b75e rejects the layer while it serves and keeps the old one" in done.stdout
         )
     assert _lint(before, "vllm-ascend", *SAID, "--previous", folder / "plan.json").returncode == 0
+
+
+def test_an_engine_that_takes_any_slots_says_so(folder: Path) -> None:
+    done = _lint(folder / "good.json", "sglang", *SAID, "--previous", folder / "plan.json")
+    assert done.returncode == 0
+    assert "--previous is not looked at: SGLang 0.5.23 takes kept experts in any slot" in done.stdout
+
+
+def test_help_names_every_engine() -> None:
+    for command in ("lint", "adopt"):
+        text = " ".join(ebsim_here(command, "--help").stdout.split())
+        assert [name for name in exports.names() if name not in text] == []
 
 
 def test_a_bad_file_is_not_adopted(folder: Path) -> None:
