@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,10 +120,10 @@ def _filled_up(file: EngineFile) -> tuple[EngineFile, int]:
 
 def _fill(row: Sequence[int], sizes: Sequence[int], wanted: Sequence[int], where: str) -> tuple[int, ...]:
     filled: list[int] = []
-    start = 0
+    start, replicas = 0, Counter(row)
     for rank, (size, room) in enumerate(zip(sizes, wanted, strict=True)):
         held = row[start : start + size]
-        alone = [expert for expert in held if row.count(expert) == 1]
+        alone = [expert for expert in held if replicas[expert] == 1]
         if room > size and not alone:
             raise PlanError(
                 f"rank {rank} has {size} slots here and {room} in other layers, and serves no expert alone",
