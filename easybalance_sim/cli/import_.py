@@ -57,7 +57,8 @@ def import_(
 
     KIND says what SRC is; nothing is guessed. The model's shape, where the recording does not say it, comes from
     --model, or from --experts, --top-k and --layers. Where a recording holds slot ids, --plan-in-force leads them back
-    to experts. Files of PyTorch need the extra [torch]; nothing in them is ever unpickled.
+    to experts; `ebsim adopt` makes such a plan of an engine's own placement file. Files of PyTorch need the extra
+    [torch]; nothing in them is ever unpickled.
 
     \b
     Example: ebsim import vllm-eplb-load load_stats.jsonl -o load.parquet --top-k 2

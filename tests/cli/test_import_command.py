@@ -11,7 +11,7 @@ from easybalance_sim.plan.planfile import write_plan
 from easybalance_sim.trace import importers
 from tests.ebsim_process import ebsim, ebsim_here, one_line
 from tests.plan_documents import LAYER_IDS, example_document
-from tests.recordings import counts_at, load_line, write_statistic
+from tests.recordings import MAP, counts_at, load_line, write_statistic
 
 LOAD = [[10, 1, 5, 2, 9, 1], [2, 8, 1, 3, 1, 2]]
 LOGICAL = [[19, 2, 5, 2], [4, 1, 9, 3]]
@@ -42,6 +42,21 @@ def test_the_plan_in_force_leads_slots_back(tmp_path: Path, statistic: Path) -> 
     assert (done.returncode, done.stderr) == (0, "")
     trace = counts_at(tmp_path / "o.parquet")
     assert (trace.meta.layers, trace.tokens.tolist()) == (LAYER_IDS, [LOGICAL, LOGICAL])
+
+
+def test_the_plan_in_force_may_be_adopted_from_the_engine(tmp_path: Path, statistic: Path) -> None:
+    rows = "".join(f"  {layer}: {row}\n" for layer, row in zip(LAYER_IDS, MAP.tolist(), strict=True))
+    text = f"num_slots: 6\nlayer_updates_per_iter: 0\ninitial_global_assignments:\n{rows}"
+    (tmp_path / "balancer.yaml").write_text(text)
+    adopted = ebsim_here(
+        "adopt", "tensorrt-llm", tmp_path / "balancer.yaml", "-o", tmp_path / "adopted.json", "--ranks", "2"
+    )
+    assert adopted.returncode == 0, adopted.stderr
+    output = tmp_path / "o.parquet"
+    done = ebsim_here("import", "tensorrt-llm-statistic", statistic, "-o", output, "--plan-in-force",
+                      tmp_path / "adopted.json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert counts_at(output).tokens.tolist() == [LOGICAL, LOGICAL]
 
 
 def test_slots_without_their_plan_are_refused_when_the_model_is_known(tmp_path: Path, statistic: Path) -> None:
