@@ -137,9 +137,12 @@ def _ranks(rules: Rules, file: EngineFile, deployment: Deployment, slots: int) -
             return rules.found(DIVISIBILITY, f"{slots} slots on {deployment.ranks} ranks")
         return []
     findings = []
+    listed = Counter(len(devices) for devices in file.ranks_of_rows).most_common(1)[0][0]
     for layer, devices in zip(file.layers, file.ranks_of_rows, strict=True):
         if deployment.ranks not in (None, len(devices)):
             findings += rules.found(DEVICES, f"{len(devices)} devices for {deployment.ranks} ranks", layer=layer)
+        elif len(devices) != listed:
+            findings += rules.found(DEVICES, f"{len(devices)} devices, other layers have {listed}", layer=layer)
         if len(set(devices)) > 1:
             message = f"devices of {min(devices)} to {max(devices)} slots"
             findings += rules.found(UNEVEN, message, layer=layer)

@@ -118,6 +118,14 @@ def test_devices_decide_where_a_duplicate_is() -> None:
     assert _said(_file((0, 1, 0, 2))) == []
 
 
+def test_layers_with_other_numbers_of_devices() -> None:
+    file = _file((0, 1, 2, 0, 1, 2), (0, 1, 2, 0, 1, 2), ranks_of_rows=((3, 3), (2, 2, 2)))
+    assert _said(file, Deployment(experts=3, moe_layers=(0, 1))) == [
+        (rule.DEVICES, "3 devices, other layers have 2"),
+    ]
+    assert _said(file, Deployment(ranks=3, experts=3, moe_layers=(0, 1))) == [(rule.DEVICES, "2 devices for 3 ranks")]
+
+
 def test_a_file_without_layers() -> None:
     assert _said(_file()) == [
         (rule.LAYERS, "the file has no layer"),
