@@ -54,23 +54,32 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UsageError(f"no kind {self.kind!r}", fix=f"use one of {', '.join(KINDS)}")
-        for name in ("layers", "experts", "top_k", "steps", "tokens_per_step", "ranks", "topics", "groups"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"is {getattr(self, name)}", where=_flag(name), fix="give at least 1")
-        if self.top_k > self.experts or self.experts > 65536:
-            raise UsageError(f"top-{self.top_k} of {self.experts} experts", where="--top-k", fix="give K ≤ E ≤ 65536")
-        if self.experts % self.groups:
-            raise UsageError(
-                f"{self.experts} experts in {self.groups} groups", where="--groups", fix="use a divisor of E"
-            )
-        if not 0 <= self.skew <= MOST_SKEW:
-            raise UsageError(f"is {self.skew:g}", where="--skew", fix=f"give 0 to {MOST_SKEW:g}")
-        if not LEAST_CONCENTRATION <= self.concentration <= 1 / LEAST_CONCENTRATION:
-            raise UsageError(
-                f"is {self.concentration:g}",
-                where="--concentration",
-                fix=f"give {LEAST_CONCENTRATION:g} to {1 / LEAST_CONCENTRATION:g}",
-            )
+        require_positive(self, "layers", "experts", "top_k", "steps", "tokens_per_step", "ranks", "topics", "groups")
+        require_experts(self.experts, self.top_k, self.groups)
+        require_range(self, "skew", 0, MOST_SKEW)
+        require_range(self, "concentration", LEAST_CONCENTRATION, 1 / LEAST_CONCENTRATION)
+
+
+def require_positive(recipe: object, *names: str) -> None:
+    """Raise `UsageError` naming the flag of the first of these fields that is below 1."""
+    for name in names:
+        if not getattr(recipe, name) >= 1:
+            raise UsageError(f"is {getattr(recipe, name)}", where=_flag(name), fix="give at least 1")
+
+
+def require_experts(experts: int, top_k: int, groups: int) -> None:
+    """Raise `UsageError` unless K of E experts in so many groups can be drawn and stored."""
+    if top_k > experts or experts > 65536:
+        raise UsageError(f"top-{top_k} of {experts} experts", where="--top-k", fix="give K ≤ E ≤ 65536")
+    if experts % groups:
+        raise UsageError(f"{experts} experts in {groups} groups", where="--groups", fix="use a divisor of E")
+
+
+def require_range(recipe: object, name: str, least: float, most: float) -> None:
+    """Raise `UsageError` naming the flag of a field that is not from `least` to `most`."""
+    value = getattr(recipe, name)
+    if not least <= value <= most:
+        raise UsageError(f"is {value:g}", where=_flag(name), fix=f"give {least:g} to {most:g}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,10 +145,10 @@ def describe(recipe: Recipe, truth: World) -> dict[str, Any]:
         "version": 1,
         "recipe": asdict(recipe),
         "topics": list(truth.names),
-        "weights": _rounded(truth.weights),
-        "inclusion": _rounded(inclusion(truth.weights, recipe.top_k)),
+        "weights": rounded(truth.weights),
+        "inclusion": rounded(inclusion(truth.weights, recipe.top_k)),
         "schedule": [
-            {"step": int(step), "new_request_mix": _rounded(mix), "tokens_per_step": int(tokens)}
+            {"step": int(step), "new_request_mix": rounded(mix), "tokens_per_step": int(tokens)}
             for step, mix, tokens in zip(truth.knots, truth.mix, truth.tokens, strict=True)
         ],
         "note": "new_request_mix is linear between the steps listed; tokens_per_step holds until the next one",
@@ -219,14 +228,21 @@ def _lognormal(recipe: Recipe, rng: np.random.Generator) -> World:
 
 def _topic_mixture(recipe: Recipe, rng: np.random.Generator) -> World:
     """Dirichlet topics (over groups, then inside them); the mix drifts from one random mix to another."""
-    shape = (recipe.topics, recipe.layers)
-    inside = rng.gamma(recipe.concentration, size=(*shape, recipe.groups, recipe.experts // recipe.groups))
-    share = rng.gamma(recipe.concentration, size=(*shape, recipe.groups, 1)) if recipe.groups > 1 else 1.0
-    weights = share * inside / np.maximum(inside.sum(axis=-1, keepdims=True), 1e-300)
+    flat = topic_weights((recipe.topics, recipe.layers, recipe.experts), recipe.groups, recipe.concentration, rng)
     mix = rng.dirichlet(np.ones(recipe.topics), size=2)
     names = [f"topic-{i}" for i in range(recipe.topics)]
-    flat = _floored(weights.reshape(*shape, recipe.experts))
     return _world(recipe, names, flat, [0, max(recipe.steps - 1, 1)], mix, [1, 1])
+
+
+def topic_weights(
+    shape: tuple[int, int, int], groups: int, concentration: float, rng: np.random.Generator
+) -> FloatArray:
+    """float64[Z, L, E] (= shape) weights, not normalised: Dirichlet over groups, then inside; no expert quite cold."""
+    topics, layers, experts = shape
+    inside = rng.gamma(concentration, size=(topics, layers, groups, experts // groups))
+    share = rng.gamma(concentration, size=(topics, layers, groups, 1)) if groups > 1 else 1.0
+    weights = share * inside / np.maximum(inside.sum(axis=-1, keepdims=True), 1e-300)
+    return _floored(weights.reshape(shape))
 
 
 def _burst(recipe: Recipe, rng: np.random.Generator) -> World:
@@ -289,7 +305,8 @@ def _floored(weights: FloatArray) -> FloatArray:
     return floored
 
 
-def _rounded(values: FloatArray) -> Any:
+def rounded(values: FloatArray) -> Any:
+    """The values as nested lists with the seven decimals that a truth file holds."""
     return np.round(values, 7).tolist()
 
 
