@@ -80,7 +80,7 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     clock.lap("replay")
     split = _split_section(traffic, windows, session.meta.top_k, after, side)
     report = assemble(session, before, after, least, split)
-    tell_of_bursts(report["memory"], session, after, tell)
+    tell_of_bursts(report["memory"], tell)
     report["fit"] = _fit_section(candidates[0], best, session)
     report["candidates"] = candidate_rows(candidates)
     report, verdict = with_verdict(report, criteria)

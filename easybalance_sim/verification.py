@@ -72,7 +72,7 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
         "held_out_windows": after.windows,
     }
     report = assemble(session, before, after, least, split)
-    tell_of_bursts(report["memory"], session, after, tell)
+    tell_of_bursts(report["memory"], tell)
     report["fit"] = _fit_evidence(doc, session, tell)
     report, verdict = with_verdict(report, criteria)
     written = {"plan_file": str(request.plan), "fingerprint": doc.fingerprint()}

@@ -32,6 +32,7 @@ REPORT: dict[str, set[str]] = {
         "expert_memory_frac",
         "dispatch_buffer",
         "activation_bytes",
+        "warnings",
     },
     "migration": {"moves", "bytes", "seconds"},
     "verdict": {"status", "findings"},

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.cli.console import Console, aligned
+from easybalance_sim.cli.memory_table import of_memory
 
 _ROWS = (
     ("rank imbalance, mean", "rank_imbalance.mean", "{:.3f}"),
@@ -33,13 +34,20 @@ _FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst"
 def of_plan(report: Mapping[str, Any]) -> str:
     """The table that `ebsim plan` prints."""
     return "\n\n".join(
-        [_headline(report, _written(report)), _comparison(report), _candidates(report), of_findings(report["verdict"])]
+        [
+            _headline(report, _written(report)),
+            _comparison(report),
+            of_memory(report["memory"]),
+            _candidates(report),
+            of_findings(report["verdict"]),
+        ]
     )
 
 
 def of_replay(report: Mapping[str, Any]) -> str:
     """The table that `ebsim replay` prints."""
-    return "\n\n".join([_headline(report, report["plan_file"]), _comparison(report), of_findings(report["verdict"])])
+    parts = [_headline(report, report["plan_file"]), _comparison(report), of_memory(report["memory"])]
+    return "\n\n".join([*parts, of_findings(report["verdict"])])
 
 
 def of_findings(verdict: Mapping[str, Any]) -> str:

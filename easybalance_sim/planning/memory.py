@@ -32,12 +32,13 @@ def memory_section(session: Session, before: Outcome, after: Outcome) -> dict[st
     """Memory of a rank under `after`, against `before`; null where the model's widths are not known.
 
     `expert_memory_frac` is what the gate limits: experts of the fullest rank and the staging buffer of the rollout.
+    `warnings` say in words what the fullest step overflows.
     """
     shape, room, slots = session.shape, kv_room(session), after.plan.slots_per_rank
     staging = staging_bytes(moving_slots(before.plan, after.plan, session.held), slots, shape)
     frac = room.expert_frac(int(slots.max()), staging or 0, shape)
     peak, mode = after.peak, session.bench.mode
-    return {
+    memory = {
         "kv_cache_loss_frac": kv_loss_frac(slots, before.plan.slots_per_rank, shape, session.hbm_bytes),
         "kv_tokens_lost": room.tokens_lost(int((slots - before.plan.slots_per_rank).max()), shape),
         "bytes_per_redundant_slot": None if shape.assumed else room.slot_bytes(shape),
@@ -51,19 +52,31 @@ def memory_section(session: Session, before: Outcome, after: Outcome) -> dict[st
         },
         "activation_bytes": activation_bytes(peak, shape),
     }
+    return {**memory, "warnings": burst_warnings(memory, session, after)}
 
 
-def tell_of_bursts(memory: dict[str, Any], session: Session, after: Outcome, tell: Listener) -> None:
-    """Notes on what the fullest step overflows; memory: of `memory_section`."""
+def tell_of_bursts(memory: dict[str, Any], tell: Listener) -> None:
+    """The warnings of a `memory_section` as notes."""
+    for warning in memory["warnings"]:
+        tell.note(warning)
+
+
+def burst_warnings(memory: dict[str, Any], session: Session, after: Outcome) -> list[str]:
+    """What the fullest step overflows, in words; memory: the other keys of a `memory_section`."""
+    found = []
     sent, usual = memory["dispatch_buffer"]["sent_per_rank"], after.tokens_per_step / session.topology.ranks
     if session.bench.mode == "low_latency" and sent > USUAL_BUFFER_TOKENS:
-        tell.note(
+        found.append(
             f"a rank sends up to {sent:,} tokens in a step (mean {usual:,.0f}): low-latency buffers for the usual "
             f"{USUAL_BUFFER_TOKENS} overflow"
         )
     frac = memory["expert_memory_frac"]
     if frac is None:
-        return
+        return found
     burst = memory["dispatch_buffer"]["bytes"] + memory["activation_bytes"]
-    if frac <= USABLE_HBM_FRAC < frac + burst / session.hbm_bytes:
-        tell.note(f"the fullest step needs {burst / 1e9:,.1f} GB more than experts leave of the usable memory")
+    room = (USABLE_HBM_FRAC - frac) * session.hbm_bytes
+    if 0 <= room < burst:
+        found.append(
+            f"the fullest step needs {burst / 1e9:,.1f} GB, the experts leave {room / 1e9:,.1f} GB of the usable memory"
+        )
+    return found
