@@ -141,7 +141,7 @@ def _ranks(rules: Rules, file: EngineFile, deployment: Deployment, slots: int) -
     for layer, devices in zip(file.layers, file.ranks_of_rows, strict=True):
         if deployment.ranks not in (None, len(devices)):
             findings += rules.found(DEVICES, f"{len(devices)} devices for {deployment.ranks} ranks", layer=layer)
-        elif len(devices) != listed:
+        elif deployment.ranks is None and len(devices) != listed:
             findings += rules.found(DEVICES, f"{len(devices)} devices, other layers have {listed}", layer=layer)
         if len(set(devices)) > 1:
             message = f"devices of {min(devices)} to {max(devices)} slots"
