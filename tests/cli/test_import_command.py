@@ -94,4 +94,4 @@ def test_help_has_a_line_for_every_kind() -> None:
     assert [name for name, _ in listed] == [name.replace("_", "-") for name in importers.names()]
     titles = importers.titles()
     assert len(set(titles.values())) == len(titles) == len(listed)
-    assert all(10 < len(title) <= 120 for title in titles.values())
+    assert all(10 < len(title) <= 120 and title.endswith(".") for title in titles.values())
