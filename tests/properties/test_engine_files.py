@@ -53,12 +53,12 @@ JSON = st.recursive(
 )
 
 
-def _end_well(engine: str, name: str, content: bytes) -> None:
+def _end_well(engine: str, name: str, content: bytes, said: tuple[str, ...] = FLAGS) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder) / name, Path(folder) / "plan.json"
         path.write_bytes(content)
-        linted = ebsim_here("lint", path, "--engine", engine, *FLAGS[:4], "--format", "json")
-        adopted = ebsim_here("adopt", engine, path, "-o", output, *FLAGS)
+        linted = ebsim_here("lint", path, "--engine", engine, *said[:4], "--format", "json")
+        adopted = ebsim_here("adopt", engine, path, "-o", output, *said)
         assert linted.returncode in (0, 1, 2), linted.stderr
         assert adopted.returncode in (0, 1, 2), adopted.stderr
         if linted.returncode == 2:
@@ -72,7 +72,7 @@ def _end_well(engine: str, name: str, content: bytes) -> None:
             assert read_plan(output).verdict["status"] == "not judged"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(WHOLE)))
@@ -90,7 +90,7 @@ def test_damaged_bytes(data: st.DataObject) -> None:
     _end_well(*kind, bytes(content))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_damaged_structure(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(IN_JSON)))
@@ -100,7 +100,7 @@ def test_damaged_structure(data: st.DataObject) -> None:
     _end_well(*kind, json.dumps(content).encode())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(rows=JSON, slots=JSON)
 def test_any_value_in_a_balancer_file(rows: Any, slots: Any) -> None:
     content = {"num_slots": slots, "initial_global_assignments": {0: rows, 1: GOOD[1]}}
@@ -159,7 +159,7 @@ def _row(ranks: int, slots: int, experts: int, rng: np.random.Generator) -> IntA
     return np.concatenate(row).astype(np.int64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     doc=clean_documents(),
     kind=st.sampled_from(
