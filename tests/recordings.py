@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,12 @@ def counts_at(path: Path) -> CountTrace:
 
 
 def torch_or_skip() -> Any:
-    """PyTorch, or a skip that says what is missing."""
+    """PyTorch, or a skip that says what is missing, which is a failure where engines are required."""
     try:
         return importlib.import_module("torch")
     except ImportError:
-        pytest.skip("PyTorch is not installed: pip install torch (CPU is enough)")
+        absent = pytest.fail if os.environ.get("EBSIM_REQUIRE_ENGINES") else pytest.skip
+        absent("PyTorch is not installed: pip install torch (CPU is enough)")
 
 
 def stat(counts: AnyArray) -> dict[str, Any]:

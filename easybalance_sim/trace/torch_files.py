@@ -7,6 +7,7 @@ holds is refused by PyTorch before it is made. PyTorch itself is the extra `[tor
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,18 @@ import numpy as np
 from easybalance_sim.errors import TraceError, UsageError
 
 PLAIN = (bool, int, float, str, bytes, type(None))
+SAFE_FROM = (2, 6)
+"""The first PyTorch whose `weights_only` cannot be led to run code (CVE-2025-32434)."""
 NOT_READ = "not a PyTorch file of tensors and plain values, or damaged"
 
 
 def read_pt(path: Path) -> Any:
     """What `torch.save` wrote: dictionaries, lists, tuples and plain values, tensors as NumPy arrays.
 
-    Raises `UsageError` when PyTorch is missing, `TraceError` for a file that is damaged or holds anything else.
+    Raises `UsageError` when PyTorch is missing or too old to be safe, `TraceError` for a file that is damaged or holds anything else.
     """
     torch, where = require_torch(path), str(path)
+    _require_safe(torch, where)
     if not path.is_file():
         raise TraceError("no such file", where=where, fix="check the path")
     try:
@@ -46,6 +50,16 @@ def require_torch(path: Path) -> Any:
         raise UsageError(
             "a .pt file needs PyTorch", where=str(path), fix="pip install 'easybalance-sim[torch]'"
         ) from error
+
+
+def _require_safe(torch: Any, where: str) -> None:
+    numbers = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
+    if numbers is None or tuple(int(number) for number in numbers.groups()) < SAFE_FROM:
+        raise UsageError(
+            f"PyTorch {torch.__version__} may run code hidden in a .pt file (CVE-2025-32434)",
+            where=where,
+            fix="pip install 'torch>=2.6'",
+        )
 
 
 def _plain(value: Any, torch: Any) -> Any:

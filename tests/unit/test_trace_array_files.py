@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,9 +83,19 @@ def test_a_file_must_be_there(tmp_path: Path) -> None:
 
 
 def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / "a.pt").touch()
     with pytest.raises(UsageError, match=r"a\.pt: a \.pt file needs PyTorch — pip install 'easybalance-sim\[torch\]'"):
+        read_arrays(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "2.5.1+cu124", "unknown"])
+def test_a_torch_that_can_be_led_to_run_code_opens_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__=version))
+    (tmp_path / "a.pt").touch()
+    with pytest.raises(UsageError, match=rf"PyTorch {re.escape(version)} may run code .* — pip install 'torch>=2.6'"):
         read_arrays(tmp_path / "a.pt")
 
 
