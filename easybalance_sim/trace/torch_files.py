@@ -25,7 +25,8 @@ NOT_READ = "not a PyTorch file of tensors and plain values, or damaged"
 def read_pt(path: Path) -> Any:
     """What `torch.save` wrote: dictionaries, lists, tuples and plain values, tensors as NumPy arrays.
 
-    Raises `UsageError` when PyTorch is missing or too old to be safe, `TraceError` for a file that is damaged or holds anything else.
+    Raises `UsageError` when PyTorch is missing or too old to be safe, `TraceError` for a damaged file and one that
+    holds anything else.
     """
     torch, where = require_torch(path), str(path)
     _require_safe(torch, where)
