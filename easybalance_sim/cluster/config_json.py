@@ -3,7 +3,8 @@
 The key names are those of the published configurations: DeepSeek V2/V3/V4, Kimi, GLM and Ling (`n_routed_experts`,
 `first_k_dense_replace`, `moe_layer_freq`), Qwen (`num_experts`, `decoder_sparse_step`, `mlp_only_layers`), Mixtral,
 GPT-OSS and MiniMax (`num_local_experts`), Llama 4 (`interleave_moe_layer_step`), ERNIE (`moe_layer_start_index`),
-Nemotron-H (`hybrid_override_pattern`), LongCat (`moe_topk`, `expert_ffn_hidden_size`).
+Nemotron-H (`hybrid_override_pattern`), LongCat (`moe_topk`, `expert_ffn_hidden_size`), Hunyuan (lists per layer,
+`moe_layer_num_skipped`), Kimi-K3 (`routed_expert_hidden_size`, `linear_attn_config`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_exp
 _TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k")
 _WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size")
 _ALL_LAYERS_ARE_MOE = ("mixtral", "gpt_oss", "olmoe", "minimax", "llama4")
-_SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+_SHARED = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
 
 
 def read_config(path: Path) -> ModelShape:
@@ -51,7 +52,7 @@ def shape_of_config(config: Config, name: str, where: str) -> ModelShape:
         mtp_layers=tuple(range(total, total + keys.optional("num_nextn_predict_layers", 0))),
         experts=keys.number(*_EXPERTS),
         top_k=keys.number(*_TOP_K),
-        groups=keys.optional("n_group", 1),
+        groups=keys.optional("n_group", keys.optional("num_expert_group", 1)),
         topk_groups=keys.optional("topk_group", 1),
         hidden=keys.number("moe_latent_size", "routed_expert_hidden_size", "hidden_size"),
         intermediate=_intermediate(keys),
@@ -81,7 +82,7 @@ class _Keys:
         return value
 
     def optional(self, name: str, default: int) -> int:
-        return default if self.config.get(name) is None else self.number(name)
+        return self.number(name) if self.has(name) else default
 
     def has(self, name: str) -> bool:
         return self.config.get(name) is not None
@@ -119,9 +120,8 @@ def _is_moe(layer: int, keys: _Keys) -> bool:
     step = max(1, keys.optional("decoder_sparse_step", 1), keys.optional("interleave_moe_layer_step", 1))
     if (layer + 1) % step or layer in (keys.config.get("mlp_only_layers") or ()):
         return False
-    return (
-        layer >= keys.optional("first_k_dense_replace", 0) and layer % max(1, keys.optional("moe_layer_freq", 1)) == 0
-    )
+    dense = max(keys.optional("first_k_dense_replace", 0), keys.optional("moe_layer_num_skipped", 0))
+    return layer >= dense and layer % max(1, keys.optional("moe_layer_freq", 1)) == 0
 
 
 def _listed(layer: int, keys: _Keys) -> bool | None:
@@ -186,13 +186,20 @@ def _kv_bytes(keys: _Keys) -> int:
     if keys.has("attention_chunk_size") or keys.has("compress_ratios") or not keys.has("num_attention_heads"):
         return 0
     heads = keys.number("num_attention_heads")
-    width = keys.optional("head_dim", keys.number("hidden_size") // max(1, heads))
+    default = keys.optional("attention_head_dim", keys.number("hidden_size") // max(1, heads))
+    width = keys.optional("head_dim", default)
     return layers * 2 * keys.optional("num_key_value_heads", heads) * width * 2
 
 
 def _full_attention_layers(keys: _Keys) -> int:
     total = keys.number("num_hidden_layers", "num_layers")
     kinds, pattern = keys.config.get("layer_types"), keys.config.get("hybrid_override_pattern")
+    hybrid = keys.config.get("linear_attn_config")
+    if isinstance(hybrid, dict) and isinstance(hybrid.get("full_attn_layers"), list):
+        return len(hybrid["full_attn_layers"])
+    if keys.has("zero_expert_num"):
+        # Each layer of LongCat-Flash holds two attention blocks around its experts.
+        return 2 * total
     if isinstance(pattern, str):
         return pattern.count("*")
     if isinstance(kinds, list):

@@ -10,6 +10,7 @@ import pytest
 from easybalance_sim.cluster.config_json import read_config, shape_of_config
 from easybalance_sim.cluster.shapes import ModelShape, load_shape
 from easybalance_sim.errors import ProfileError
+from tests.model_configs import CONFIGS
 
 GQA = {"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128}
 DEEPSEEK_V3 = {
@@ -197,6 +198,9 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+FAMILIES += CONFIGS.items()
+
+
 def _facts(shape: ModelShape) -> dict[str, object]:
     return {name: getattr(shape, name) for name in shape.__dataclass_fields__ if name not in ("name", "source")}
 
@@ -204,6 +208,30 @@ def _facts(shape: ModelShape) -> dict[str, object]:
 @pytest.mark.parametrize(("name", "config"), FAMILIES, ids=[name for name, _ in FAMILIES])
 def test_config_of_each_family_gives_the_known_shape(name: str, config: dict[str, Any]) -> None:
     assert _facts(shape_of_config(config, name, "config.json")) == _facts(load_shape(name))
+
+
+def test_qwen2_moe_has_a_shared_expert_of_its_own_width() -> None:
+    """Qwen1.5-MoE-A2.7B."""
+    config = {
+        "model_type": "qwen2_moe", "num_hidden_layers": 24, "hidden_size": 2048, "intermediate_size": 5632,
+        "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+        "num_experts_per_tok": 4, "decoder_sparse_step": 1, "num_attention_heads": 16, "num_key_value_heads": 16,
+    }  # fmt: skip
+    shape = shape_of_config(config, "q", "config.json")
+    assert (len(shape.layers), shape.experts, shape.top_k, shape.intermediate) == (24, 60, 4, 1408)
+    assert (shape.shared_experts, shape.kv_bytes_per_token, shape.dtype) == (1, 24 * 2 * 16 * 128 * 2, "bf16")
+
+
+def test_layers_that_hunyuan_skips_are_dense() -> None:
+    shape = shape_of_config(CONFIGS["hunyuan-a13b"] | {"moe_layer_num_skipped": 2}, "h", "config.json")
+    assert shape.layers == tuple(range(2, 32))
+
+
+def test_only_full_attention_keeps_a_cache_that_grows() -> None:
+    """Kimi's hybrid lists them, counted from 1."""
+    mla = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "linear_attn_config": {"full_attn_layers": [4, 8, 93]}}
+    config = {"text_config": CONFIGS["kimi-k3"]["text_config"] | mla}
+    assert shape_of_config(config, "k", "config.json").kv_bytes_per_token == 3 * 576 * 2
 
 
 def test_sparse_step_and_dense_exceptions() -> None:

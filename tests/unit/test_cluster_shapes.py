@@ -32,6 +32,9 @@ ROUTED_BILLIONS = {  # public sizes: routed-expert parameters
     "llama-4-maverick": 387,
     "nemotron-3-nano-30b-a3b": 29,
     "olmoe-1b-7b": 6,
+    "hunyuan-a13b": 77,
+    "dots.llm1": 135,
+    "ling-flash-2.0": 100,
 }
 
 
@@ -80,6 +83,9 @@ def test_layers_that_are_not_consecutive() -> None:
         ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b", "fp8_block"),
         ("zai-org/GLM-4.5-Air", "glm-4.5-air", "bf16"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b", "bf16"),
+        ("rednote-hilab/dots.llm1.inst", "dots.llm1", "bf16"),
+        ("tencent/Hunyuan-A13B-Instruct-FP8", "hunyuan-a13b", "fp8_block"),
+        ("inclusionAI/Ling-flash-2.0", "ling-flash-2.0", "bf16"),
         ("/models/DeepSeek_V2_Lite/", "deepseek-v2-lite", "bf16"),
     ],
 )
