@@ -83,7 +83,9 @@ def replies(source: Path) -> Iterator[Reply]:
             for reply in _replies(document, one, place, group):
                 if reply.name and reply.name in seen:
                     raise TraceError(
-                        f"request {reply.name} was already in {seen[reply.name]}", where=reply.where, fix="drop one"
+                        f"request {reply.name[:80]} was already in {seen[reply.name]}",
+                        where=reply.where,
+                        fix="drop one",
                     )
                 seen[reply.name] = reply.where
                 yield reply

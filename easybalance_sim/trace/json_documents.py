@@ -13,6 +13,8 @@ from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.schema import NO_WORKLOAD
 
 WHOLE, LINES = (".json",), (".jsonl", ".ndjson")
+MOST_SHOWN = 160
+"""Characters of a damaged file that a message repeats."""
 Content = TypeVar("Content")
 
 
@@ -52,7 +54,7 @@ def decoded(document: Document, kind: type[Content] | object, what: str) -> Cont
     try:
         value: Content = msgspec.json.decode(document.content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:MOST_SHOWN]
         raise TraceError(f"not {what}: {reason}", where=document.where, fix="record it again") from error
     return value
 

@@ -33,7 +33,7 @@ def array_of(blob: bytes, where: str) -> AnyArray:
     data = blob[stream.tell() :]
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
         raise TraceError(
-            f".npy array of {dtype} and shape {shape} with {len(data):,} bytes",
+            f".npy array of {str(dtype)[:40]} and shape {str(shape)[:80]} with {len(data):,} bytes",
             where=where,
             fix="store the whole reply",
         )

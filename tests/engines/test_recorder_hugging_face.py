@@ -11,10 +11,10 @@ import pytest
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.trace.recorder import record
 from easybalance_sim.trace.schema import ScoreMeta
+from tests.engines.torch_modules import needed, torch
 from tests.trace_files import read_columns, token_trace
 
-torch: Any = pytest.importorskip("torch", reason="needs torch (the extra [torch])")
-transformers: Any = pytest.importorskip("transformers", reason="needs transformers")
+transformers: Any = needed("transformers")
 
 pytestmark = pytest.mark.engine_loader
 EXPERTS, TOP_K, PAD, END = 8, 2, 0, 1

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="needs torch (the extra [torch])")
+from tests.engines.conftest import REQUIRED
+
+
+def needed(name: str) -> Any:
+    """A package; where it is not installed the tests are skipped, or fail where engines are required."""
+    if find_spec(name) is None and not os.environ.get(REQUIRED):
+        pytest.skip(f"needs {name}, which is not installed", allow_module_level=True)
+    return importlib.import_module(name)
+
+
+torch: Any = needed("torch")
 
 HIDDEN, EXPERTS, TOP_K = 6, 8, 2
 

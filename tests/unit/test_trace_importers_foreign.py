@@ -210,7 +210,7 @@ def test_bad_files_of_loads(tmp_path: Path) -> None:
     np.save(tmp_path / "pickled.npy", np.array([{}], object))
     dump(tmp_path / "ragged.json", [[1, 2], [3]])
     for name, says in (
-        ("two.npz", ": holds 2 arrays (a, b) — keep one, or call it weight"),
+        ("two.npz", ": holds 2 arrays ('a', 'b') — keep one, or call it weight"),
         ("pickled.npy", ": not a .npy file of plain arrays, or damaged (ValueError) — write it again; pickled "),
         ("ragged.json", ": rows hold different numbers of experts — give one number per layer and expert"),
         ("absent.npy", ": no such file — check the path"),

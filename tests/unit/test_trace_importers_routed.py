@@ -323,7 +323,7 @@ def test_faults_of_files(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"meta_info": {')
     (tmp_path / "empty").mkdir()
     for source, says in (
-        (twice, f"{twice}, line 2: request cmpl-1/0 was already in {twice}, line 1 — drop one"),
+        (twice, f"{twice}, line 2: request 'cmpl-1/0' was already in {twice}, line 1 — drop one"),
         (mixed, f"{mixed}, line 2: holds 10 layers, the first reply 5 — import the replies of one model at a time"),
         (
             tmp_path / "cut.json",

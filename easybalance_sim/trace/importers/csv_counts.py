@@ -1,5 +1,6 @@
-"""Plain tables of counts: one row per layer and expert (`layer`, `expert`, `count`), or one row per layer with a column
-per expert (`layer`, `c0`, `c1`, …); optionally a column `window` or `step`.
+"""Plain tables of counts: layer,expert,count or layer,c0,c1,…; with a column window or step if there are several.
+
+One row per layer and expert, or one row per layer with a column per expert.
 
 Source: `.csv` or `.parquet`. Rows that are not there count 0; every window must hold every layer.
 """
@@ -51,7 +52,9 @@ def _ids(frame: pd.DataFrame, name: str, where: str) -> IntArray:
     bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
     if len(bad):
         raise TraceError(
-            f"column {name}, row {bad[0]}: {frame[name].iloc[bad[0]]} is no number from 0 on", where=where, fix=FIX
+            f"column {name}, row {bad[0]}: {' '.join(str(frame[name].iloc[bad[0]]).split())[:40]} is no number from 0 on",
+            where=where,
+            fix=FIX,
         )
     return values.astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""Expert loads as deepseek-ai/EPLB takes them: one array `weight[layers, experts]`, or `[windows, layers, experts]`.
+"""Loads as deepseek-ai/EPLB takes them: one array weight[layers, experts], or [windows, layers, experts].
 
 Source: `.npy`, `.npz`, `.pt`, `.safetensors` (one array, or one called `weight`) or `.json` (nested lists, bare or
 under `weight`). Any numbers ≥ 0 do; loads that are no whole numbers are scaled to whole counts.
@@ -15,7 +15,7 @@ from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.array_files import read_arrays
 from easybalance_sim.trace.conversion import Conversion, Converted
 from easybalance_sim.trace.count_windows import RecordedCounts, rows_of_model, write_counts
-from easybalance_sim.trace.json_documents import decoded, documents
+from easybalance_sim.trace.json_documents import MOST_SHOWN, decoded, documents
 
 SCALED_TO = 1_000_000
 """Assignments of the busiest layer where loads are fractions."""
@@ -41,7 +41,7 @@ def _weight(job: Conversion, where: str) -> AnyArray:
     array = _of_json(job) if job.source.suffix == ".json" else _of_file(job, where)
     if array.dtype.kind not in "iuf" or array.ndim not in (2, 3) or 0 in array.shape:
         raise TraceError(
-            f"is {array.dtype} of shape {array.shape}, expected numbers of [layers, experts] or "
+            f"is {str(array.dtype)[:40]} of shape {array.shape}, expected numbers of [layers, experts] or "
             "[windows, layers, experts]",
             where=where,
             fix="save weight[layers, experts]",
@@ -61,7 +61,7 @@ def _of_file(job: Conversion, where: str) -> AnyArray:
     if "weight" in arrays:
         return arrays["weight"]
     if len(arrays) != 1:
-        names = ", ".join(sorted(arrays)) or "none"
+        names = ", ".join(map(ascii, sorted(arrays)))[:MOST_SHOWN] or "none"
         raise TraceError(f"holds {len(arrays)} arrays ({names})", where=where, fix="keep one, or call it weight")
     return next(iter(arrays.values()))
 

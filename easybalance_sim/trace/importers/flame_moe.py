@@ -1,4 +1,4 @@
-"""Routing captured by FLAME-MoE: one Parquet file per layer (`indices`, `scores`), row i the same token in each.
+"""FLAME-MoE: routing of one checkpoint, a Parquet file per layer (indices, scores), row i the same token.
 
 Source: the folder of one checkpoint, such as `actives/iter_5473`. The tokens are a training corpus in file order, not
 requests: every --concurrency rows become a step, in equal parts from every rank. Layer ids are those of the file names.

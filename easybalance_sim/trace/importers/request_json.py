@@ -1,4 +1,4 @@
-"""Expert ids of single requests as JSON, per token and layer; one request per document.
+"""Expert ids of single requests as JSON, per token and layer, one request per document.
 
 Source: `.json` or `.jsonl` files, or a folder whose sub-folders name workloads. A request is either a list of engine
 steps, each an object from layer to the ids of its tokens (null: a dense layer), of which the first is the prompt; or
@@ -53,7 +53,7 @@ def _request(content: Any, where: str) -> _Request:
     if isinstance(content, dict):
         prompt, content = content.get("prompt_tokens"), content.get("experts")
         if prompt is not None and (not isinstance(prompt, int) or isinstance(prompt, bool) or prompt < 0):
-            _refuse(f"prompt_tokens is {prompt!r}", where)
+            _refuse(f"prompt_tokens is {repr(prompt)[:40]}", where)
     if not isinstance(content, list) or not content:
         _refuse("holds no list of steps or tokens", where)
     if all(isinstance(step, dict) for step in content):

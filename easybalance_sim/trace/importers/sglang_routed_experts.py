@@ -1,4 +1,4 @@
-"""Replies of SGLang with `routed_experts` (raw int32, all hidden layers), one request each.
+"""SGLang: replies with `routed_experts` (raw int32 over all hidden layers), one request each.
 
 Source: `.json` or `.jsonl` files, or a folder. The ids are logical; rows run over all hidden layers, so --model or
 --layers says which of them are MoE layers (SGLang 0.5.23, `--enable-return-routed-experts`).

@@ -1,4 +1,4 @@
-"""Replies of vLLM with `routed_experts` (`.npy` of all hidden layers), one request per choice.
+"""vLLM: replies with `routed_experts` (`.npy` over all hidden layers), one request per choice.
 
 Source: `.json` or `.jsonl` files, or a folder. The ids are logical (vLLM 0.33, `--enable-return-routed-experts`).
 Rows that hold zeros are dense layers, unless --layers or --model names the MoE layers.
@@ -28,7 +28,8 @@ def _ids(blob: bytes, where: str) -> AnyArray:
     ids = array_of(blob, where)
     if ids.ndim != 3 or ids.dtype.kind not in "iu" or 0 in ids.shape[1:]:
         raise TraceError(
-            f"routed_experts is {ids.dtype} of shape {ids.shape}, expected whole numbers of [tokens, layers, top-k]",
+            f"routed_experts is {str(ids.dtype)[:40]} of shape {str(ids.shape)[:80]}, expected whole numbers of "
+            "[tokens, layers, top-k]",
             where=where,
             fix="store the reply as the engine sent it",
         )
