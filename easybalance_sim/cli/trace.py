@@ -6,6 +6,7 @@ import typer
 
 from easybalance_sim.cli.trace_check import check
 from easybalance_sim.cli.trace_convert import convert
+from easybalance_sim.cli.trace_loads import loads
 from easybalance_sim.cli.trace_summary import summary
 from easybalance_sim.cli.trace_synthesise import synthesise
 
@@ -13,8 +14,9 @@ app = typer.Typer(
     name="trace",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Make routing traces (convert, synthesise), look at them (summary) and check them (check).\n\n"
+    help="Make routing traces (convert, synthesise), look at them (summary), check them (check) "
+    "and hand their loads to other simulators (loads).\n\n"
     "Example: ebsim trace summary traces/tinymoe.parquet",
 )
-for _command in (convert, synthesise, check, summary):
+for _command in (convert, synthesise, check, summary, loads):
     app.command()(_command)

@@ -48,7 +48,7 @@ class Links:
 
 
 def links(topology: Topology, mode: str) -> Links:
-    """The links of a topology in an all-to-all mode: `low_latency` sends every assignment, others a token once a rank."""
+    """The links of a topology in an all-to-all mode: `low_latency` sends every assignment, others a token once."""
     node = topology.node_of_rank
     members = [np.flatnonzero(node == n) for n in range(topology.nodes)]
     local = np.array([int(np.searchsorted(members[node[rank]], rank)) for rank in range(topology.ranks)])
@@ -96,13 +96,25 @@ def tally(
 ) -> list[Tally]:
     """What every subject does on a part of a trace, as `replay` for `outcomes`."""
     tallies = [Tally(item.plan, item.cost.speed) for item in subjects]
-    for batch in batches:
-        placed = with_sources(batch, len(route.node), recorded_ranks)
-        for chunk in _chunks(placed, max(item.plan.slots for item in subjects)):
-            layout = _Steps.of(chunk, windowing, len(route.node))
-            for item, one in zip(subjects, tallies, strict=True):
-                one.add(_block(chunk, layout, item, route, cores()))
+    for chunk in _placed(batches, route, max(item.plan.slots for item in subjects), recorded_ranks):
+        steps, window = _Steps.of(chunk, len(route.node)), windowing.of_steps(chunk, chunk.step_starts)
+        for item, one in zip(subjects, tallies, strict=True):
+            one.add(_block(chunk, steps, window, item, route))
     return tallies
+
+
+def dispatched(
+    batches: Iterable[TokenBatch], plan: Plan, dispatch: Dispatch, route: Links, recorded_ranks: int
+) -> Iterator[tuple[TokenBatch, Dispatched]]:
+    """Where the tokens of every step go, a few whole steps at a time; recorded_ranks as for `replay`."""
+    for chunk in _placed(batches, route, plan.slots, recorded_ranks):
+        yield chunk, _dispatched(chunk, _Steps.of(chunk, len(route.node)), plan, dispatch, route)
+
+
+def _placed(batches: Iterable[TokenBatch], route: Links, slots: int, recorded_ranks: int) -> Iterator[TokenBatch]:
+    """The batches in chunks with a source rank for every token."""
+    for batch in batches:
+        yield from _chunks(with_sources(batch, len(route.node), recorded_ranks), slots)
 
 
 def outcomes(parts: Iterable[Sequence[Tally]], subjects: Sequence[Subject]) -> list[Outcome]:
@@ -116,51 +128,78 @@ def outcomes(parts: Iterable[Sequence[Tally]], subjects: Sequence[Subject]) -> l
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Steps:
-    """start: int64[W+1] first token of each step · step: int64[W] · row: int32[T] · window: int64[W]."""
+    """start: int64[W+1] first token of each step · step: int64[W] · row: int32[T] row in its source's batch."""
 
     start: IntArray
     step: IntArray
     row: Int32Array
-    window: IntArray
 
     @classmethod
-    def of(cls, batch: TokenBatch, windowing: Windowing, ranks: int) -> _Steps:
+    def of(cls, batch: TokenBatch, ranks: int) -> _Steps:
         first = batch.step_starts
         return cls(
             start=frozen(np.append(first, batch.tokens), np.int64),
             step=frozen(batch.step[first], np.int64),
             row=sealed(kernels.load().local_rows(batch.step, batch.source_rank, ranks)),
-            window=windowing.of_steps(batch, first),
         )
 
 
-def _block(batch: TokenBatch, steps: _Steps, item: Subject, route: Links, workers: int) -> StepBlock:
-    plan, count, layers = item.plan, len(steps.step), item.plan.layers
-    ranks = plan.ranks
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dispatched:
+    """Steps under one plan.
+
+    slot_tokens: int32[W, L, P] assignments of each slot · rank_rows: int32[W, L, R] the same of each rank · distinct:
+    int32[W, L, R] tokens that arrive at a rank · rdma, nvlink: int32[W, L, R] copies in the busier direction of each
+    rank · rank_pairs: int64[R, R], node_pairs: int64[N, N] copies.
+    """
+
+    slot_tokens: Int32Array
+    rank_rows: Int32Array
+    distinct: Int32Array
+    rdma: Int32Array
+    nvlink: Int32Array
+    rank_pairs: IntArray
+    node_pairs: IntArray
+
+
+def _dispatched(batch: TokenBatch, steps: _Steps, plan: Plan, dispatch: Dispatch, route: Links) -> Dispatched:
+    count, layers, ranks = len(steps.step), plan.layers, plan.ranks
     slot_tokens = np.zeros((count, layers, plan.slots), np.int32)
     distinct, rdma, nvlink = (np.zeros((count, layers, ranks), np.int32) for _ in range(3))
     rank_pairs, node_pairs = np.zeros((ranks, ranks), np.int64), np.zeros((route.nodes, route.nodes), np.int64)
     kernels.load().dispatch(
         batch.experts, steps.start, steps.step, batch.source_rank, steps.row, plan.replica_start, plan.replica_slot,
-        item.dispatch.table, plan.rank_of_slot, route.node, route.entry, item.dispatch.code, item.dispatch.seed,
-        route.per_node, workers, slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
+        dispatch.table, plan.rank_of_slot, route.node, route.entry, dispatch.code, dispatch.seed,
+        route.per_node, cores(), slot_tokens, distinct, rdma, nvlink, rank_pairs, node_pairs,
     )  # fmt: skip
-    tokens = np.diff(steps.start)
     rank_rows = _rank_rows(slot_tokens, plan)
-    _require_conserved(rank_rows, tokens * batch.experts.shape[2])
-    return StepBlock(
-        step=steps.step,
-        window=steps.window,
-        tokens=tokens,
-        slot_tokens=slot_tokens,
-        seconds=item.cost.seconds(sealed(slot_tokens), sealed(distinct), sealed(rdma), sealed(nvlink)),
+    _require_conserved(rank_rows, np.diff(steps.start) * batch.experts.shape[2])
+    return Dispatched(
+        slot_tokens=sealed(slot_tokens),
+        rank_rows=sealed(rank_rows),
+        distinct=sealed(distinct),
+        rdma=sealed(rdma),
+        nvlink=sealed(nvlink),
         rank_pairs=rank_pairs,
         node_pairs=node_pairs,
+    )
+
+
+def _block(batch: TokenBatch, steps: _Steps, window: IntArray, item: Subject, route: Links) -> StepBlock:
+    sent = _dispatched(batch, steps, item.plan, item.dispatch, route)
+    return StepBlock(
+        step=steps.step,
+        window=window,
+        tokens=np.diff(steps.start),
+        slot_tokens=sent.slot_tokens,
+        seconds=item.cost.seconds(sent.slot_tokens, sent.distinct, sent.rdma, sent.nvlink),
+        rank_pairs=sent.rank_pairs,
+        node_pairs=sent.node_pairs,
         peak=Peak(
             sent=int(steps.row.max()) + 1,
-            arriving=int(distinct.max()),
-            rows=int(rank_rows.max()),
-            slot_rows=int(slot_tokens.max()),
+            arriving=int(sent.distinct.max()),
+            rows=int(sent.rank_rows.max()),
+            slot_rows=int(sent.slot_tokens.max()),
         ),
     )
 

@@ -41,6 +41,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("trace",),
     ("trace", "check"),
     ("trace", "summary"),
+    ("trace", "loads"),
     ("trace", "convert"),
     ("trace", "synthesise"),
 )
