@@ -208,7 +208,7 @@ def _outcome(request: Request, found: Facts, report: dict[str, Any]) -> tuple[di
     if all(way.fits is False for way in ways):
         fix = "fewer slots per rank" if request.in_place else "load in place (--in-place)"
         short = -max(way.left_bytes or 0 for way in ways)
-        return {"status": "does-not-fit", "reason": f"{short / 1e9:,.1f} GB are missing: {fix}"}, REFUSED
+        return {"status": "does-not-fit", "reason": f"{short / 1e6:,.1f} MB are missing: {fix}"}, REFUSED
     if not all(one["finished"] for one in report["explored"]):
         return {"status": "unfinished", "reason": "more states than could be looked at"}, UNFINISHED
     return {"status": "safe", "reason": "no order of events breaks an invariant"}, OK
