@@ -76,7 +76,7 @@ class DayRecipe:
         require_range(self, "concentration", LEAST_CONCENTRATION, 1 / LEAST_CONCENTRATION)
         require_range(self, "within", LEAST_WITHIN, MOST_WITHIN)
         require_range(self, "window_seconds", 1, 3600)
-        require_range(self, "hours", 0.01, 1000)
+        require_range(self, "hours", 0.001, 1000)
         require_range(self, "step_ms", 0.01, 1000)
         if not 2 <= self.tenants <= self.topics:
             text = f"{self.tenants} tenants with {self.topics} topics"
