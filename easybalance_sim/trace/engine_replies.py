@@ -83,7 +83,7 @@ def replies(source: Path) -> Iterator[Reply]:
             for reply in _replies(document, one, place, group):
                 if reply.name and reply.name in seen:
                     raise TraceError(
-                        f"request {reply.name[:80]} was already in {seen[reply.name]}",
+                        f"request {reply.name[:80]!r} was already in {seen[reply.name]}",
                         where=reply.where,
                         fix="drop one",
                     )

@@ -51,11 +51,8 @@ def _ids(frame: pd.DataFrame, name: str, where: str) -> IntArray:
     values = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64)
     bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
     if len(bad):
-        raise TraceError(
-            f"column {name}, row {bad[0]}: {' '.join(str(frame[name].iloc[bad[0]]).split())[:40]} is no number from 0 on",
-            where=where,
-            fix=FIX,
-        )
+        shown = " ".join(str(frame[name].iloc[bad[0]]).split())[:40]
+        raise TraceError(f"column {name}, row {bad[0]}: {shown} is no number from 0 on", where=where, fix=FIX)
     return values.astype(np.int64)
 
 
