@@ -1,0 +1,1 @@
+"""What `ebsim rebalance` does: control loops side by side on one trace."""

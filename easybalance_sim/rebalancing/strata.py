@@ -1,0 +1,48 @@
+"""Control loops for each phase or workload of a trace on its own: a mean over them may describe none of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from easybalance_sim.errors import UsageError
+from easybalance_sim.planning.session import Listener, open_session
+from easybalance_sim.rebalancing.request import RebalanceRequest
+from easybalance_sim.rebalancing.run import rebalance
+from easybalance_sim.trace.dataset import TokenTrace
+from easybalance_sim.trace.schema import PHASES
+
+KINDS = ("phase", "workload")
+
+
+def rebalance_by(kind: str, request: RebalanceRequest, tell: Listener) -> dict[str, Any]:
+    """`{"by": kind, "strata": {name: report}}` for the strata with traffic; one that is too short says so instead.
+
+    Raises `UsageError` for another kind, or when no stratum is long enough.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"no strata by {kind!r}", where="--by", fix=f"choose {', '.join(KINDS)}")
+    strata: dict[str, Any] = {}
+    for name in _names(kind, request, tell):
+        chosen = {"phase": name} if kind == "phase" else {"workloads": (name,)}
+        try:
+            strata[name] = rebalance(replace(request, settings=replace(request.settings, **chosen)), tell)
+        except UsageError as error:
+            tell.note(f"{kind} {name} is left out: {error}")
+    if not strata:
+        raise UsageError(f"no {kind} has windows enough", where="--by", fix="give a longer trace")
+    return {"by": kind, "strata": strata}
+
+
+def _names(kind: str, request: RebalanceRequest, tell: Listener) -> list[str]:
+    """Phases or workloads that hold traffic."""
+    trace = open_session(request.settings, tell).trace
+    if kind == "workload":
+        if isinstance(trace, TokenTrace):
+            return [name for name, tokens in zip(trace.workloads, trace.scan().workload_tokens, strict=True) if tokens]
+        return [trace.workloads[at] for at in np.unique(trace.workload)]
+    if isinstance(trace, TokenTrace):
+        return [name for name, tokens in zip(PHASES, trace.scan().phase_tokens, strict=True) if tokens]
+    return [PHASES[at] for at in np.unique(trace.phase)]
