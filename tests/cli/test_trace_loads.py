@@ -62,7 +62,8 @@ def test_contiguous_loads_are_those_of_the_recorded_experts(trace: Path, tmp_pat
         mine = experts[step == at, layer]
         here = mine // 4 == rank
         counts = np.bincount(mine[here], minlength=16)
-        assert table.loc[(at, LAYERS[layer], rank), COLUMNS[6:]].tolist() == [
+        found = table.loc[(at, LAYERS[layer], rank)]
+        assert [found[name] for name in COLUMNS[6:]] == [
             here.sum(), here.any(axis=1).sum(), np.count_nonzero(counts), counts.max()
         ]  # fmt: skip
 
