@@ -21,6 +21,7 @@ from easybalance_sim.cli import (
     lint,
     plan,
     profile,
+    rebalance,
     replay,
     rollout,
     sweep,
@@ -42,6 +43,7 @@ app.command()(plan.plan)
 app.command()(replay.replay)
 app.command()(sweep.sweep)
 app.command()(gate.gate)
+app.command()(rebalance.rebalance)
 app.command()(diff.diff)
 app.command()(rollout.rollout)
 app.command()(history.history)

@@ -1,0 +1,60 @@
+"""Options that only `rebalance` has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Current = Annotated[
+    Path | None, typer.Option("--current", metavar="PLAN", help="The plan in force at the start [contiguous].")
+]
+First = Annotated[
+    float, typer.Option(min=0.01, max=0.9, metavar="SHARE", help="Share of the windows that make the offline plan.")
+]
+Loops = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--loop",
+        metavar="NAME",
+        help="Only this loop; may be repeated: static, sglang, vllm, vllm-sync, tensorrt-llm, vllm-ascend, guarded "
+        "[all].",
+    ),
+]
+StepMs = Annotated[
+    float,
+    typer.Option(min=0.001, metavar="MS", help="Length of an engine step, where a trace tells seconds."),
+]
+OtherMs = Annotated[float, typer.Option(min=0.0, metavar="MS", help="Of a step outside the MoE layers.")]
+PauseS = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0, metavar="SECONDS", help="Measured stop of a synchronous re-plan [planning and links as estimated]."
+    ),
+]
+Hours = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        show_default=False,
+        metavar="H",
+        help="Stretch the windows: the trace lasts H hours [as recorded].",
+    ),
+]
+MinGain = Annotated[
+    float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="guarded: seconds that a new plan has to save.")
+]
+Confirm = Annotated[int, typer.Option(min=1, metavar="N", help="guarded: looks in a row at which it has to hold.")]
+Cooldown = Annotated[int, typer.Option(min=0, metavar="WINDOWS", help="guarded: rest after a change.")]
+Horizon = Annotated[int, typer.Option(min=1, metavar="WINDOWS", help="guarded: how long a plan has to earn its price.")]
+StepLimit = Annotated[
+    float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="guarded: slots that one change may fetch.")
+]
+Sweep = Annotated[
+    bool,
+    typer.Option("--sweep", help="Try intervals and thresholds: chosen on the first half, judged on the second."),
+]
+By = Annotated[
+    str, typer.Option("--by", metavar="KIND", help="Run each phase or workload on its own: phase, workload.")
+]
