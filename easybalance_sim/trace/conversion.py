@@ -111,6 +111,12 @@ def settle_hints(job: Conversion) -> LayoutHints | None:
     )
 
 
+def refuse_slots(job: Conversion) -> None:
+    """Raise `UsageError` when a plan in force is given for a recording of logical experts."""
+    if job.slots is not None:
+        raise UsageError("ids are logical experts, not slots", where=str(job.source), fix="leave --plan-in-force out")
+
+
 def trace_meta(
     job: Conversion, kind: str, layers: tuple[int, ...], experts: int, top_k: int, says: Mapping[str, str]
 ) -> TraceMeta:

@@ -10,7 +10,14 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, BoolArray
 from easybalance_sim.errors import TraceError, UsageError
-from easybalance_sim.trace.conversion import Conversion, Converted, settle_experts, settle_top_k, trace_meta
+from easybalance_sim.trace.conversion import (
+    Conversion,
+    Converted,
+    refuse_slots,
+    settle_experts,
+    settle_top_k,
+    trace_meta,
+)
 from easybalance_sim.trace.engine_replies import Reply, replies
 from easybalance_sim.trace.recorded_ids import blank_rows, checked_ids
 from easybalance_sim.trace.schema import TraceMeta
@@ -26,6 +33,7 @@ def convert_replies(job: Conversion, engine: str, decode: Decode) -> list[Conver
 
     Raises `TraceError` naming the reply, the token and the layer, `UsageError` when the shape is unknown.
     """
+    refuse_slots(job)
     with id_spool(job) as spool:
         gathered = _Gathered(job=job)
         for reply in replies(job.source):
@@ -120,6 +128,12 @@ class _Gathered:
                 fix="correct --layers or --model",
             )
         experts = settle_experts(self.job, {}, reply.where)
+        if ids.dtype == np.uint8 and experts > 256:
+            raise UsageError(
+                f"ids are uint8, which vLLM uses up to 256 experts, not for {experts}",
+                where=reply.where,
+                fix="correct --experts or --model",
+            )
         if not 1 <= top_k <= experts <= 65536:
             raise UsageError(f"top-{top_k} of {experts} experts", where=reply.where, fix="correct --experts or --top-k")
         return trace_meta(self.job, "tokens", layers, experts, top_k, {"model": reply.model} if reply.model else {})

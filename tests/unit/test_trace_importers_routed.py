@@ -13,6 +13,7 @@ import pytest
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.cluster.shapes import load_shape
 from easybalance_sim.errors import EbsimError
+from easybalance_sim.trace.slot_map import SlotMap
 from tests.reply_files import GENERATED, LAYERS, TOP_K, npy, routing, run, sglang, store, text, vllm
 from tests.trace_files import read_columns, token_trace
 
@@ -257,6 +258,19 @@ FAULTS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
         vllm(routing()[:, :, :1]),
         {"layers": None, "top_k": None},
         "in.jsonl, line 1: top-1: a dense layer looks like expert 0 — pass --layers or --model",
+    ),
+    "ids that are too narrow": (
+        ARRAY,
+        vllm(routing()),
+        {"experts": 300},
+        "in.jsonl, line 1: ids are uint8, which vLLM uses up to 256 experts, not for 300 — correct --experts or "
+        "--model",
+    ),
+    "plan in force": (
+        RAW,
+        sglang(routing()),
+        {"slots": SlotMap(expert_of_slot=np.zeros((1, 1), np.int32), experts=1, name="plan")},
+        "in.jsonl: ids are logical experts, not slots — leave --plan-in-force out",
     ),
     "unknown expert": (
         RAW,

@@ -15,7 +15,7 @@ import pandas as pd
 from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace.array_files import as_counts
-from easybalance_sim.trace.conversion import Conversion, Converted
+from easybalance_sim.trace.conversion import Conversion, Converted, refuse_slots
 from easybalance_sim.trace.count_windows import RecordedCounts, write_counts
 from easybalance_sim.trace.slot_map import MOST_EXPERTS
 from easybalance_sim.trace.tables import first_present, read_table
@@ -28,6 +28,7 @@ _CELLS = 2**28
 
 def convert(job: Conversion) -> list[Converted]:
     """Write the count trace. Raises `TraceError` naming column and row, `UsageError` when the shape does not fit."""
+    refuse_slots(job)
     where = str(job.source)
     if not job.source.is_file():
         raise TraceError("no such file", where=where, fix="check the path")

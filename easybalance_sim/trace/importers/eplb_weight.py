@@ -13,7 +13,7 @@ import numpy as np
 from easybalance_sim.arrays import AnyArray, IntArray
 from easybalance_sim.errors import TraceError
 from easybalance_sim.trace.array_files import read_arrays
-from easybalance_sim.trace.conversion import Conversion, Converted
+from easybalance_sim.trace.conversion import Conversion, Converted, refuse_slots
 from easybalance_sim.trace.count_windows import RecordedCounts, rows_of_model, write_counts
 from easybalance_sim.trace.json_documents import MOST_SHOWN, decoded, documents
 
@@ -25,6 +25,7 @@ _MOST = 2.0**53
 
 def convert(job: Conversion) -> list[Converted]:
     """Write the count trace. Raises `TraceError` naming layer and expert, `UsageError` when the shape does not fit."""
+    refuse_slots(job)
     where = str(job.source)
     weight = _weight(job, where)
     counts, notes = _whole(weight)

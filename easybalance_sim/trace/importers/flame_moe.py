@@ -21,6 +21,7 @@ from easybalance_sim.trace import layouts
 from easybalance_sim.trace.conversion import (
     Conversion,
     Converted,
+    refuse_slots,
     settle_experts,
     settle_layers,
     settle_top_k,
@@ -38,6 +39,7 @@ _LAYER = re.compile(r"(?:.*[_-])?layer[_-]?(\d{1,5})")
 def convert(job: Conversion) -> list[Converted]:
     """Write the token trace, with gates where there are scores. Raises `TraceError` naming file, row and layer,
     `UsageError` for settings."""
+    refuse_slots(job)
     if job.concurrency < 1 or not 1 <= job.ranks <= np.iinfo(np.int16).max:
         raise UsageError(f"--concurrency is {job.concurrency}, --ranks {job.ranks}", fix="give at least 1")
     files = _files(job.source)

@@ -15,7 +15,14 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.errors import TraceError, UsageError
-from easybalance_sim.trace.conversion import Conversion, Converted, settle_experts, settle_top_k, trace_meta
+from easybalance_sim.trace.conversion import (
+    Conversion,
+    Converted,
+    refuse_slots,
+    settle_experts,
+    settle_top_k,
+    trace_meta,
+)
 from easybalance_sim.trace.json_documents import decoded, documents
 from easybalance_sim.trace.recorded_ids import checked_ids
 from easybalance_sim.trace.schema import TraceMeta
@@ -26,6 +33,7 @@ FIX = "give a list of steps {layer: [[ids]]}, or ids as [tokens][layers][top-k]"
 
 def convert(job: Conversion) -> list[Converted]:
     """Write the token trace. Raises `TraceError` naming file, token and layer, `UsageError` for an unknown shape."""
+    refuse_slots(job)
     found, meta = RequestList(), None
     with id_spool(job) as spool:
         for number, document in enumerate(documents(job.source)):
