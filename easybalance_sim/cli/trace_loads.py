@@ -49,8 +49,8 @@ def loads(
     """Loads per step, layer and rank for other simulators, and the power law that they would draw instead.
 
     local tokens: distinct tokens that reach a rank · activated experts: experts of it with a token. alpha is the
-    exponent with which aiconfigurator's draws are as uneven as the recorded steps (0: balanced); "max/mean" says how
-    well the busiest expert of such draws fits. Every window of a count trace stands for one step.
+    exponent with which aiconfigurator's draws are as uneven as the recorded steps (0: balanced), "by max" the one with
+    which their busiest expert is as busy. Every window of a count trace stands for one step.
 
     \b
     Example: ebsim trace loads traces/tinymoe.parquet --ranks 8 -o loads.csv
@@ -193,6 +193,7 @@ def _row(loads: PhaseLoads, row: int) -> dict[str, Any]:
         **{name: _spread(loads.measures[field], row) for name, field in MEASURES.items()},
         "power_law": {
             "alpha": float(law.alpha[row]),
+            "alpha_of_busiest": float(law.alpha_of_busiest[row]),
             "gini": float(law.gini[row]),
             "max_over_mean": float(law.busiest[row]),
             "drawn_max_over_mean": float(law.drawn_busiest[row]),
@@ -223,7 +224,20 @@ def _text(document: dict[str, Any]) -> str:
 
 
 def _table(phase: dict[str, Any]) -> str:
-    head = ("layer", "local tokens", "P50", "P99", "activated", "P50", "P99", "alpha", "Gini", "max/mean", "drawn")
+    head = (
+        "layer",
+        "local tokens",
+        "P50",
+        "P99",
+        "activated",
+        "P50",
+        "P99",
+        "alpha",
+        "by max",
+        "Gini",
+        "max/mean",
+        "drawn",
+    )
     rows: list[tuple[str, ...]] = [head]
     for row in [*phase["layers"], {"layer": "all", **phase["all_layers"]}]:
         spreads = [

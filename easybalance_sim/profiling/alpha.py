@@ -3,7 +3,8 @@
 Simulators that know no trace draw the tokens of the experts from a power law (`draws`). Here the exponent alpha is the
 one with which the mean Gini coefficient of the expert counts of a step, over all steps, is that of draws with as many
 tokens. It is the Gini coefficient because that looks at all experts: the busiest one alone is noise in small steps.
-What chance alone adds in small steps is in the recorded counts, and so in alpha.
+What chance alone adds in small steps is in the recorded counts, and so in alpha. Recorded loads are no power law,
+though: their busiest expert is hotter than that of draws as uneven in all, so the alpha that fits it is found too.
 
 alpha 0 stands for balanced loads there, not for a draw, so loads that are more even than draws with alpha 0 get 0. From
 about 1.4 on draws become more even again (most experts are at the lower end), so that is where the search ends.
@@ -30,7 +31,7 @@ _END = 1.6
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
     """Draws over steps of a trace's sizes. alpha: float64[A] rising · gini: float64[A] mean of the draws, rising ·
-    busiest: float64[A] mean of the busiest expert's tokens over the mean expert's."""
+    busiest: float64[A] mean of the busiest expert's tokens over the mean expert's, never falling."""
 
     alpha: FloatArray
     gini: FloatArray
@@ -39,6 +40,11 @@ class Curve:
     def alpha_of(self, gini: FloatArray) -> FloatArray:
         """float64[…] the alpha with this mean Gini, at most the curve's last; NaN stays."""
         found: FloatArray = np.interp(gini, self.gini, self.alpha)
+        return found
+
+    def alpha_of_busiest(self, busiest: FloatArray) -> FloatArray:
+        """float64[…] the alpha with this busiest expert over mean expert, at most the curve's last; NaN stays."""
+        found: FloatArray = np.interp(busiest, self.busiest, self.alpha)
         return found
 
     def busiest_at(self, alpha: FloatArray) -> FloatArray:
@@ -60,7 +66,8 @@ def curve(step_tokens: IntArray, experts: int, top_k: int, seed: int = 0) -> Cur
     # Small steps are alike for all low alphas: the lowest stands for them.
     higher = np.maximum.accumulate(points[:, 0])
     kept = np.concatenate([[True], np.diff(higher) > _LEAST])
-    return Curve(alpha=frozen(np.round(alphas[kept], 3)), gini=frozen(higher[kept]), busiest=frozen(points[kept, 1]))
+    peaks = np.maximum.accumulate(points[kept, 1])
+    return Curve(alpha=frozen(np.round(alphas[kept], 3)), gini=frozen(higher[kept]), busiest=frozen(peaks))
 
 
 def gini(counts: IntArray) -> FloatArray:

@@ -26,10 +26,12 @@ class Spread:
 class PowerLaw:
     """The fit of `profiling.alpha` for each layer and, last, all layers together: float64[L+1] each.
 
-    gini, busiest: of the recorded steps (busiest expert over mean expert) · drawn_busiest: of draws with alpha.
+    gini, busiest: of the recorded steps (busiest expert over mean expert) · drawn_busiest: of draws with alpha ·
+    alpha_of_busiest: with which draws have the recorded busiest expert.
     """
 
     alpha: FloatArray
+    alpha_of_busiest: FloatArray
     gini: FloatArray
     busiest: FloatArray
     drawn_busiest: FloatArray
@@ -104,10 +106,16 @@ class _Phase:
         sizes = np.array([size for size in self.sizes if size > 0], np.int64)
         if not len(sizes):
             unknown = np.full(len(uneven), np.nan)
-            return PowerLaw(alpha=unknown, gini=uneven, busiest=peaks, drawn_busiest=unknown)
+            return PowerLaw(alpha=unknown, alpha_of_busiest=unknown, gini=uneven, busiest=peaks, drawn_busiest=unknown)
         curve = alpha.curve(sizes, experts, top_k)
         fitted = curve.alpha_of(uneven)
-        return PowerLaw(alpha=fitted, gini=uneven, busiest=peaks, drawn_busiest=curve.busiest_at(fitted))
+        return PowerLaw(
+            alpha=fitted,
+            alpha_of_busiest=curve.alpha_of_busiest(peaks),
+            gini=uneven,
+            busiest=peaks,
+            drawn_busiest=curve.busiest_at(fitted),
+        )
 
 
 def _means(sums: FloatArray, counted: FloatArray) -> FloatArray:

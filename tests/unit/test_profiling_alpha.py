@@ -58,3 +58,11 @@ def test_steps_too_small_to_tell_low_alphas_apart_get_the_lowest() -> None:
 def test_the_same_seed_gives_the_same_curve() -> None:
     first, again, other = (curve(np.full(4, 100), 32, 2, seed) for seed in (0, 0, 1))
     assert first.gini.tolist() == again.gini.tolist() != other.gini.tolist()
+
+
+def test_the_busiest_expert_of_draws_leads_back_to_their_alpha() -> None:
+    known = curve(np.full(10, 512), 64, 4)
+    assert known.alpha_of_busiest(known.busiest).tolist() == pytest.approx(known.alpha.tolist())
+    steps = drawn(512, 64, 4, 0.9, 400, np.random.default_rng(100))
+    assert known.alpha_of_busiest(np.array([busiest(steps).mean()])) == pytest.approx([0.9], abs=0.03)
+    assert known.alpha_of_busiest(np.array([1.0, 60.0])).tolist() == [0, known.alpha[-1]]
