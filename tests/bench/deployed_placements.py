@@ -141,7 +141,7 @@ def _balance(judged: list[Judged]) -> list[str]:
     head = [
         "## Imbalance of ranks, mean / P99 over layers",
         "",
-        "| pattern | ranks | slots per layer | most replicas | contiguous | deployed | ours | excess over 1 that ours saves |",
+        "| pattern | ranks | slots | most replicas | contiguous | deployed | ours | saved of the excess over 1 |",
         "|---|---|---|---|---|---|---|---|",
     ]
     return head + [
