@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from easybalance_sim.cluster.hardware import load_profile
+from easybalance_sim.cluster.hardware import LinkTable, load_profile
 from easybalance_sim.cluster.shapes import load_shape
+from easybalance_sim.cost.look_up import looked_up_us
 from easybalance_sim.cost.network import link_cost
+from easybalance_sim.profiling import collectives
 from easybalance_sim.profiling.link_fit import cross_link_us, looked_up
 from easybalance_sim.profiling.rows import LinkRow
 from easybalance_sim.profiling.tables import deepep, nvlink_collectives
@@ -48,6 +50,39 @@ def look_up_lines() -> list[Line]:
     path = TABLES / "gb200/comm/trtllm/1.3.0rc10/trtllm_alltoall_perf.parquet"
     measured, found = looked_up(nvlink_collectives.read_trtllm(path).rows)
     return lines + error_lines("gb200 TensorRT-LLM all-to-all look-up", found, measured, 4.0)
+
+
+def shipped_lines() -> list[Line]:
+    """The all-to-all tables that are shipped on the measured sizes that they leave out; NCCL from 256 KiB."""
+    lines: list[Line] = []
+    for system in NCCL_SYSTEMS:
+        rows = collectives.nccl_tables(TABLES / system / "comm/nccl/2.29.2/nccl_perf.parquet")
+        gpu = system.removesuffix("_sxm")
+        lines += _shipped(f"{gpu} NCCL all-to-all, shipped table on other sizes", gpu, [one.table for one in rows], 9.0)
+    path = TABLES / "gb200/comm/trtllm/1.3.0rc10/trtllm_alltoall_perf.parquet"
+    found = [one.table for one in collectives.nvlink_tables(path)]
+    return lines + _shipped("gb200 NVLink all-to-all, shipped tables on other sizes", "gb200", found, 4.0)
+
+
+def _shipped(item: str, gpu: str, full: list[LinkTable], target: float) -> list[Line]:
+    known = {(one.mode, one.phases, one.dtype, one.ranks): one for one in load_profile(gpu).link_tables}
+    measured: list[float] = []
+    found: list[float] = []
+    for table in full:
+        ours = known.get((table.mode, table.phases, table.dtype, table.ranks))
+        if ours is None:
+            continue
+        least = collectives.LEAST_JUDGED_BYTES * (table.ranks - 1) / table.ranks if table.mode == "nccl" else 0
+        # Shipped sizes are rounded to six digits.
+        other = [
+            (at, us)
+            for at, us in zip(table.sent_bytes, table.us, strict=True)
+            if at >= least and min(abs(at / knot - 1) for knot in ours.sent_bytes) > 1e-4
+        ]
+        sizes = np.array([at for at, _ in other])
+        measured += [us for _, us in other]
+        found += looked_up_us(ours.sent_bytes, ours.us, sizes, what="bytes", where=ours.source).tolist()
+    return error_lines(item, np.array(found), np.array(measured), target)
 
 
 def public_lines() -> list[Line]:
