@@ -21,7 +21,7 @@ def text_of_import(found: Imported) -> str:
     if found.look_ups:
         rows = [("looked up, rows held out", *_NAMES), *map(_look_up_line, found.look_ups)]
         parts.append(aligned(rows))
-    return "\n\n".join(parts) or "a table of the expert part: looked up, not fitted"
+    return "\n\n".join(parts) or "a table of the expert part under balanced loads: the formula is anchored on it"
 
 
 def of_import(found: Imported, written: Path | None) -> dict[str, Any]:

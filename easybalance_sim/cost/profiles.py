@@ -33,12 +33,18 @@ def load_profile(name_or_path: str) -> HardwareProfile:
     Links and the effect of skew come from the profile before the `+`, the H200's where only a table is named. Raises
     `ProfileError` with one line.
     """
+    base, table = base_and_table(name_or_path)
+    if not table:
+        return hardware.load_profile(base)
+    return msgspec.structs.replace(hardware.load_profile(base or BASE_PROFILE), expert_table=load_table(Path(table)))
+
+
+def base_and_table(name_or_path: str) -> tuple[str, str]:
+    """The two halves of `h100+table.csv`; an empty one where only a profile or only a table is named."""
     if Path(name_or_path).suffix not in (".csv", ".parquet"):
-        return hardware.load_profile(name_or_path)
+        return name_or_path, ""
     base, plus, table = name_or_path.partition("+")
-    if not plus or Path(name_or_path).is_file():
-        base, table = BASE_PROFILE, name_or_path
-    return msgspec.structs.replace(hardware.load_profile(base), expert_table=load_table(Path(table)))
+    return (base, table) if plus and not Path(name_or_path).is_file() else ("", name_or_path)
 
 
 def load_table(path: Path) -> ExpertTable:

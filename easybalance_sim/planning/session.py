@@ -19,7 +19,7 @@ from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
 from easybalance_sim.cluster.shapes import assumed_shape, find_shape, load_shape
 from easybalance_sim.cluster.topology import Topology, load_cluster, uniform
 from easybalance_sim.cost.layer import OVERLAPS, layer_cost
-from easybalance_sim.cost.profiles import load_profile
+from easybalance_sim.cost.profiles import BASE_PROFILE, base_and_table, load_profile
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
@@ -149,7 +149,7 @@ def open_session(settings: Settings, tell: Listener, default_cluster: Topology |
     trace = open_trace(settings.traces, workers=settings.workers())
     shape = _shape(settings, trace.meta, notes)
     topology = _topology(settings, trace.meta, default_cluster, notes)
-    hardware = load_profile(topology.profile)
+    hardware = _hardware(topology.profile, notes)
     fingerprints = _fingerprints(trace, tell)
     windowing = Windowing(steps=settings.window_steps, seconds=settings.window_seconds)
     if isinstance(trace, TokenTrace):
@@ -280,6 +280,17 @@ def _topology(settings: Settings, meta: TraceMeta, default: Topology | None, not
         topology = _with_profile(topology, settings.profile)
     topology.require_room_for(meta.experts)
     return topology
+
+
+def _hardware(profile: str, notes: list[str]) -> HardwareProfile:
+    """Notes whose links are taken when only a table is given."""
+    base, table = base_and_table(profile)
+    if table and not base:
+        notes.append(
+            f"{profile} is put on the {BASE_PROFILE.upper()}: links, memory and the effect of skew are its own "
+            f"(h100+{Path(profile).name} takes those of another profile)"
+        )
+    return load_profile(profile)
 
 
 def _with_profile(topology: Topology, profile: str) -> Topology:

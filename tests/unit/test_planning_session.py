@@ -52,6 +52,17 @@ def test_no_more_slots_than_experts_are_made_up(tmp_path: Path) -> None:
     assert session.topology.slots_per_rank.tolist() == [EXPERTS]
 
 
+def test_a_table_alone_is_put_on_the_h200_and_that_is_said(trace: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("tokens,us\n1,10\n9999,20\n")
+    session, notes = opened(trace, ranks=4, slots_per_rank=6, profile=str(table))
+    assert (session.hardware.name, session.hardware.expert_table is not None) == ("h200", True)
+    assert [note for note in notes if "is put on the H200" in note and "h100+t.csv" in note]
+    named, told = opened(trace, ranks=4, slots_per_rank=6, profile=f"b200+{table}")
+    assert named.hardware.name == "b200"
+    assert not [note for note in told if "put on" in note]
+
+
 def test_a_cluster_file_and_its_profile(trace: Path, tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text("ranks = 4\nranks_per_node = 4\nslots_per_rank = [4, 4, 4, 5]\nhbm_gib = 96\nprofile = 'h20'\n")
