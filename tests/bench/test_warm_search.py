@@ -11,6 +11,7 @@ import pytest
 from easybalance_sim import policies
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.plan.migration import moving_slots
+from tests.bench.sglang_ports import sglang_ports
 from tests.window_problems import balance, problem_of
 
 SEEDS = (0, 1, 2)
@@ -30,7 +31,10 @@ def test_a_warm_start_after_a_drift_of_ten_per_cent(publish: Callable[[str], Non
         begin = time.perf_counter()
         front = policies.make_all("warm_search", given)
         seconds = time.perf_counter() - begin
-        plans = {"stale": old, "eplb": policies.make("eplb", given), **{plan.policy: plan for plan in front}}
+        plans = {"stale": old, "eplb": policies.make("eplb", given)}
+        if (ports := sglang_ports()) is not None:
+            plans |= {f"SGLang {name}": plan for name, plan in ports.plans(loads, BIG).items()}
+        plans |= {plan.policy: plan for plan in front}
         figures = {name: (balance(plan, loads)[0], moving_slots(old, plan).mean()) for name, plan in plans.items()}
         cells = (f"{name} {mean:.4f}, {100 * moved:.1f} %" for name, (mean, moved) in figures.items())
         lines.append(f"  seed {seed}: {' · '.join(cells)}; front in {seconds:.1f} s")
