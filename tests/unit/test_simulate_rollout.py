@@ -12,6 +12,8 @@ from easybalance_sim.simulate.rollout.explore import Exploration, explore, wande
 from easybalance_sim.simulate.rollout.faults import FAULTS, IN_STAGING, is_fault
 from easybalance_sim.simulate.rollout.protocol import PARTS, RETREAT, Protocol, events
 from easybalance_sim.simulate.rollout.state import NEW, NOT_BEGUN, OLD, Decision, Group, Rank, Told, Weights, fresh
+from easybalance_sim.simulate.rollout.symmetry import renamings, representative
+from tests.ebsim_process import ROOT
 
 ALL_LOAD = (True, True, True)
 SOME_LOAD = (True, True, False)
@@ -48,6 +50,23 @@ def test_ranks_without_anything_to_load(staging: bool) -> None:
     assert found.violation == "" and found.published > 0
 
 
+@pytest.mark.parametrize(("loads", "staging"), [(ALL_LOAD, True), (SOME_LOAD, True), (ALL_LOAD, False)])
+def test_states_that_rename_ranks_are_counted_each(loads: Sequence[bool], staging: bool) -> None:
+    """Against a search that knows nothing of symmetry."""
+    protocol = Protocol(staging=staging, steps=2)
+    start = fresh(loads, ["rank-restarts"])
+    seen, waiting, transitions = {start}, [start], 0
+    while waiting:
+        for _, after in events(waiting.pop(), protocol):
+            transitions += 1
+            if after not in seen:
+                seen.add(after)
+                waiting.append(after)
+    found = explore(start, protocol)
+    assert (found.states, found.transitions) == (len(seen), transitions)
+    assert sum(map(renamings, {representative(group) for group in seen})) == len(seen)
+
+
 def test_a_rank_that_loads_nothing_is_ready_at_once() -> None:
     names = {name for name, _ in events(fresh((False, True)), Protocol())}
     assert "rank 1 loads" in names and "rank 0 loads" not in names
@@ -62,10 +81,20 @@ def test_two_ranks_under_all_faults_at_once() -> None:
 
 
 @pytest.mark.slow
-@MODES
-def test_three_ranks_under_any_two_faults(staging: bool) -> None:
-    found = explore(fresh(ALL_LOAD, FAULTS, 2), Protocol(staging=staging, steps=2))
+@pytest.mark.parametrize(
+    ("steps", "most", "staging", "states", "transitions"),
+    [
+        (3, 2, True, 208_867, 1_971_957),
+        (2, 11, True, 1_105_312, 8_648_656),
+        (3, 11, True, 1_926_040, 15_728_761),
+        (3, 11, False, 410_530, 2_282_706),
+    ],
+)
+def test_three_ranks_under_faults_together(steps: int, most: int, staging: bool, states: int, transitions: int) -> None:
+    """All reachable states of three ranks and two plans under all faults at once."""
+    found = explore(fresh(ALL_LOAD, FAULTS, most), Protocol(staging=staging, steps=steps))
     assert (found.violation, found.finished) == ("", True)
+    assert (found.states, found.transitions) == (states, transitions)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +150,7 @@ def test_a_group_that_cannot_go_back_is_found_out(monkeypatch: pytest.MonkeyPatc
 
 def test_an_exploration_gives_up_where_it_is_told_to() -> None:
     found = explore(fresh(ALL_LOAD), Protocol(), most_states=500)
-    assert not found.finished and 500 < found.states < 600
+    assert not found.finished and 500 < found.states < 6 * 501
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -200,3 +229,13 @@ def _served_once(expert: int, sender: int, step: tuple[int, ...], held: Sequence
     return len(slots) > 0 and all(
         tables[rank] in held[rank] and PLANS[tables[rank]][rank, slot] == expert for rank, slot in slots
     )
+
+
+def test_the_documented_numbers_of_states_are_those_found() -> None:
+    text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    alone = [
+        explore(fresh(ALL_LOAD, [fault]), Protocol()).states
+        for fault in ("rank-dies-after-publish", "coordinator-dies")
+    ]
+    for states in (explore(fresh(ALL_LOAD), Protocol()).states, *alone):
+        assert f"{states:,}" in text

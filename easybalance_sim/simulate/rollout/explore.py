@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,10 +14,10 @@ from easybalance_sim.simulate.rollout.faults import is_fault
 from easybalance_sim.simulate.rollout.invariants import NO_WAY_BACK, STUCK, broken, is_settled
 from easybalance_sim.simulate.rollout.protocol import RETREAT, Protocol, actors, events, events_of
 from easybalance_sim.simulate.rollout.state import Decision, Group
+from easybalance_sim.simulate.rollout.symmetry import renamings, representative
 
-MOST_STATES = 3_000_000
-"""Where an exploration gives up: some 4 GB and three minutes."""
-
+MOST_STATES = 2_000_000
+"""Where an exploration gives up: some 1.6 GB and a few minutes."""
 
 MOST_STRIKES = 3
 """Faults in one random walk: with more of them hardly a large group would ever publish."""
@@ -25,10 +25,10 @@ MOST_STRIKES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """What was found. states, transitions: numbers of different ones · settled: states with all steps served by one
-    generation · published: those among them on the new plan · fault_events: transitions that are faults · finished:
-    False when there were more states than asked for · violation: the invariant that broke first, "" when none did ·
-    history: the shortest order of events that leads there."""
+    """What was found. states, transitions: numbers of different ones that were looked at · settled: states with all
+    steps served by one generation · published: those among them on the new plan · fault_events: transitions that are
+    faults · finished: False when there were more states than asked for · violation: the invariant that broke first, ""
+    when none did · history: the shortest order of events that leads there."""
 
     states: int
     transitions: int
@@ -42,38 +42,45 @@ class Exploration:
 
 @dataclass(eq=False)
 class _Reached:
-    """The states so far. number: of each · came: the state and event that each was first reached by · edges: pairs
-    (from, to) of numbers, faults left out · settled, published: numbers of those states · open: the new plan is not
-    published there."""
+    """The states so far, one for all that are alike. start: where it began · number: of each state · came: the state
+    that each was first reached from, -1 = none · edges: pairs (from, to) of numbers, faults left out · settled,
+    published, unpublished: numbers of states · counts: of those that are reported, renamings included."""
 
-    number: dict[Group, int]
-    came: list[tuple[int, str]] = field(default_factory=lambda: [(-1, "")])
+    start: Group
+    protocol: Protocol
+    number: dict[Group, int] = field(default_factory=dict)
+    came: array[int] = field(default_factory=lambda: array("i", [-1]))
     edges: array[int] = field(default_factory=lambda: array("i"))
     settled: list[int] = field(default_factory=list)
     published: list[int] = field(default_factory=list)
     unpublished: list[int] = field(default_factory=list)
-    transitions: int = 0
-    fault_events: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
 
     def found(self, violation: str = "", state: int = -1, *, finished: bool = True) -> Exploration:
         """The outcome; state: where the violation was met."""
+        names = ("states", "transitions", "settled", "published", "fault_events")
         return Exploration(
-            states=len(self.number),
-            transitions=self.transitions,
-            settled=len(self.settled),
-            published=len(self.published),
-            fault_events=self.fault_events,
+            **{name: self.counts[name] for name in names},
             finished=finished,
             violation=violation,
             history=self._history(state),
         )
 
     def _history(self, state: int) -> tuple[str, ...]:
-        names = []
-        while state >= 0 and self.came[state][0] >= 0:
-            state, event = self.came[state]
-            names.append(event)
-        return tuple(reversed(names))
+        """The names of events on the way to a state, with the ranks that they befall when it is walked for real."""
+        way = []
+        while state > 0:
+            way.append(state)
+            state = self.came[state]
+        names, group = [], self.start
+        for number in reversed(way):
+            name, group = next(
+                (event, after)
+                for event, after in events(group, self.protocol)
+                if self.number[representative(after)] == number
+            )
+            names.append(name)
+        return tuple(names)
 
 
 def explore(
@@ -85,42 +92,47 @@ def explore(
     """All states that can be reached from `start`, breadth first, and every invariant in each of them.
 
     At the end: from each state the group can still settle without further faults, on the new plan when that was
-    published, else on the old one. tell: called with the number of states looked at since the last call.
+    published, else on the old one. States that only rename ranks are looked at once (`symmetry`) and counted each.
+    tell: called with the number of states looked at since the last call · most_states: looked at before it gives up.
     """
-    reached = _Reached({start: 0})
-    queue = deque([start])
+    reached = _Reached(start=start, protocol=protocol)
+    queue = deque([representative(start)])
+    reached.number[queue[0]] = 0
     while queue:
         group = queue.popleft()
-        here = reached.number[group]
+        here, alike = reached.number[group], renamings(group)
+        reached.counts["states"] += alike
         if violation := broken(group):
             return reached.found(violation, here)
-        if len(reached.number) > most_states:
+        if here >= most_states:
             return reached.found(finished=False)
-        _note(reached, group, here, protocol)
+        _note(reached, group, here, alike)
         for event, after in events(group, protocol):
-            _follow(reached, here, event, after, queue)
+            _follow(reached, here, alike, event, representative(after), queue)
         tell(1)
     return _judged(reached)
 
 
-def _note(reached: _Reached, group: Group, here: int, protocol: Protocol) -> None:
+def _note(reached: _Reached, group: Group, here: int, alike: int) -> None:
     committed = group.decision == Decision.COMMIT
     if not committed:
         reached.unpublished.append(here)
-    if is_settled(group, protocol.steps):
+    if is_settled(group, reached.protocol.steps):
         reached.settled.append(here)
+        reached.counts["settled"] += alike
         if committed:
             reached.published.append(here)
+            reached.counts["published"] += alike
 
 
-def _follow(reached: _Reached, here: int, event: str, after: Group, queue: deque[Group]) -> None:
-    reached.transitions += 1
+def _follow(reached: _Reached, here: int, alike: int, event: str, after: Group, queue: deque[Group]) -> None:
+    reached.counts["transitions"] += alike
     there = reached.number.setdefault(after, len(reached.came))
     if there == len(reached.came):
-        reached.came.append((here, event))
+        reached.came.append(here)
         queue.append(after)
     if is_fault(event):
-        reached.fault_events += 1
+        reached.counts["fault_events"] += alike
     else:
         reached.edges.extend((here, there))
 

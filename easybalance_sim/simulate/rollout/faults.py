@@ -53,7 +53,7 @@ def mishaps(group: Group, number: int, rank: Rank) -> Iterator[Event]:
         if fault in group.faults and rank.alive and possible:
             lost = Rank(alive=alive, old=False, begun=group.ended, loads=rank.loads)
             # Requests of the steps that were broken off run again.
-            others = tuple(one._replace(begun=group.ended) for one in group.ranks)
+            others = tuple(one if one.begun == group.ended else one._replace(begun=group.ended) for one in group.ranks)
             yield (
                 f"fault: rank {number} {'restarts' if alive else 'dies'}",
                 _spent(group, fault)._replace(ranks=others, running=(), stopped=True).with_rank(number, lost),
@@ -87,5 +87,5 @@ def stray_messages(group: Group, number: int, rank: Rank, stamped: bool) -> Iter
 
 
 def _spent(group: Group, fault: str) -> Group:
-    left = tuple(one for one in group.faults if one != fault)
-    return group.may_meet(left, group.chances - 1)
+    left = tuple(one for one in group.faults if one != fault) if group.chances > 1 else ()
+    return group._replace(faults=left, chances=group.chances - 1)

@@ -20,7 +20,10 @@ OK, REFUSED, UNFINISHED = 0, 1, 3
 """Exit codes: as asked it works · an invariant breaks, or memory is too small · more states than could be looked at."""
 
 AT_ONCE = 2
-"""Faults of one history in the explorations after the single ones: any two, on a shorter run."""
+"""Faults of one history in the exploration after the single ones."""
+
+MOST_RANKS, MOST_STEPS = 3, 2
+"""The group and run that all faults at once are explored on: a million states, a quarter of a minute."""
 
 
 class Listener(Protocol):
@@ -140,16 +143,17 @@ class _Case:
 
 
 def _cases(request: Request) -> list[_Case]:
-    """Each fault alone, any two of them, all of them on two ranks: what grows fastest is looked at on shorter runs."""
+    """Each fault alone, any two of them, all of them (which grows fastest) on a group and run that are not larger than
+    `MOST_RANKS` and `MOST_STEPS`."""
     possible = request.possible()
     none = _Case(label="none", faults=(), most=0, ranks=request.ranks, steps=request.steps)
     cases = [none, *(replace(none, label=fault, faults=(fault,), most=1) for fault in possible)]
     if len(possible) > AT_ONCE:
-        short = replace(none, faults=possible, steps=min(request.steps, 2))
-        cases.append(replace(short, label="any two of them", most=AT_ONCE))
+        cases.append(replace(none, label="any two of them", faults=possible, most=AT_ONCE))
     if len(possible) > 1:
-        pair = replace(none, faults=possible, most=len(possible), ranks=min(request.ranks, 2))
-        cases.append(replace(pair, label="all of them", steps=min(request.steps, 2)))
+        ranks, steps = min(request.ranks, MOST_RANKS), min(request.steps, MOST_STEPS)
+        every = replace(none, faults=possible, most=len(possible), ranks=ranks, steps=steps)
+        cases.append(replace(every, label="all of them"))
     return cases
 
 
