@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.hardware import ExpertTable, load_profile, profile_names
 from easybalance_sim.cluster.shapes import load_shape
+from easybalance_sim.cost.anchored import AnchoredCost, anchored_cost, dealt_evenly
 from easybalance_sim.cost.expert import ExpertCost, expert_cost
 from easybalance_sim.cost.memory import kv_loss_frac
 from easybalance_sim.cost.network import link_cost
@@ -25,7 +26,7 @@ KERNELS = [(gpu, row.kernel) for gpu in ("h200", "gb200", "h20") for row in load
 counts = st.lists(st.integers(0, 3000), min_size=2, max_size=9)
 
 
-def _expert_seconds(cost: ExpertCost, slots: list[int]) -> float:
+def _expert_seconds(cost: ExpertCost | AnchoredCost, slots: list[int]) -> float:
     total = np.array([[[sum(slots)]]], np.int32)
     start = np.array([0, len(slots)], np.int32)
     seconds, _ = cost.seconds(np.array([[slots]], np.int32), total, start, np.ones(1))
@@ -131,6 +132,22 @@ def test_more_copies_never_take_less_time(
         less = cost.seconds(*(np.array([[[n, 0]]], np.int32) for n in (rdma, nvlink)))
         extra = cost.seconds(*(np.array([[[n, 0]]], np.int32) for n in (rdma + more[0], nvlink + more[1])))
         assert extra[0, 0] >= less[0, 0] * ROUNDING
+
+
+@settings(max_examples=60, deadline=None)
+@given(slots=counts.filter(any), kernel=st.sampled_from(KERNELS), factor=st.floats(0.2, 5))
+def test_a_table_of_the_formulas_own_balanced_times_changes_nothing_but_the_level(
+    slots: list[int], kernel: tuple[str, str], factor: float
+) -> None:
+    formula = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
+    arriving = sum(slots)
+    even = [int(count) for count in dealt_evenly(np.array([arriving]), len(slots))[0]]
+    us = factor * 1e6 * _expert_seconds(formula, even)
+    table = ExpertTable(tokens=(arriving, 2 * arriving), us=(us, us), slots=len(slots), calibrated=True, source="t")
+    anchored = anchored_cost(table, formula, 1)
+    assert _expert_seconds(anchored, even) == pytest.approx(us * 1e-6)
+    assert _expert_seconds(anchored, slots) == pytest.approx(factor * _expert_seconds(formula, slots))
+    assert _expert_seconds(anchored, [0] * len(slots)) == 0
 
 
 @settings(max_examples=60, deadline=None)
