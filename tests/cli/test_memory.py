@@ -28,3 +28,10 @@ def test_plan_and_replay(traces: list[Path], tmp_path: Path) -> None:
         short, long = (measured(*command, trace, cwd=tmp_path) for trace in traces)
         assert {short.code, long.code} <= {0, 1}
         assert long.peak_mb - short.peak_mb < GROWTH_MB, f"{command[0]}: {short.peak_mb} MB, then {long.peak_mb} MB"
+
+
+def test_loads_of_every_step(traces: list[Path], tmp_path: Path) -> None:
+    command = ("trace", "loads", "--ranks", 8, "-o", "loads.parquet")
+    short, long = (measured(*command, trace, cwd=tmp_path) for trace in traces)
+    assert (short.code, long.code) == (0, 0)
+    assert long.peak_mb - short.peak_mb < GROWTH_MB, f"{short.peak_mb} MB, then {long.peak_mb} MB"
