@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +60,9 @@ def _past(kwargs: Mapping[str, Any]) -> int:
     """Positions in the cache: an object with `get_seq_length`, or the older tuples of keys and values."""
     for value in kwargs.values():
         if hasattr(value, "get_seq_length"):
-            return int(value.get_seq_length())
+            # A cache of linear attention alone has no length; the mask tells then.
+            with contextlib.suppress(ValueError):
+                return int(value.get_seq_length())
     old = kwargs.get("past_key_values")
     return int(old[0][0].shape[-2]) if isinstance(old, tuple | list) and old else 0
 

@@ -49,6 +49,7 @@ from easybalance_sim.trace.writer import TokenTraceWriter, token_trace_writer
 RUNNERS_UP = 4
 """Runners-up that are kept of each layer, where there are so many."""
 _HELD_BYTES = 1 << 26
+_TIE = 1e-3
 
 
 @contextlib.contextmanager
@@ -112,6 +113,7 @@ class Recorder:
         self._held: list[TokenBatch] = []
         self._held_bytes = 0
         self._next_request = 0
+        self._scored: bool | None = None
         self.tokens = self.steps = 0
 
     def requests(self, numbers: Sequence[int], workload: str = NO_WORKLOAD) -> None:
@@ -211,13 +213,15 @@ class Recorder:
         self._hold(batch)
 
     def _scores(self, choices: list[Choice], kept: BoolArray, ids: AnyArray) -> dict[str, Any]:
-        """The score columns of the kept tokens; none when a router does not return the scores of all experts."""
-        if any(one.logits is None for one in choices):
+        """The score columns of the kept tokens; none when the scores by which experts are chosen are not known."""
+        if self._scored is False or any(one.logits is None for one in choices):
             return {}
         pairs = zip(self._routers, choices, strict=True)
         scores = _stacked([selection_scores(router, one.logits) for router, one in pairs], kept)
         others = scores.copy()
         np.put_along_axis(others, ids, -np.inf, axis=2)
+        if not self._explained(np.take_along_axis(scores, ids, axis=2), others):
+            return {}
         runners_up = min(RUNNERS_UP, self._meta.experts - self._meta.top_k)
         found: dict[str, Any] = {}
         if runners_up:
@@ -229,6 +233,20 @@ class Recorder:
         if self._meta.all_scores is not msgspec.UNSET:
             found["all_scores"] = scores.astype(np.float16)
         return found
+
+    def _explained(self, chosen: AnyArray, others: AnyArray) -> bool:
+        """Whether the chosen experts have the best scores; the first step decides. [T, L, K] and [T, L, E] scores."""
+        free = [place for place, router in enumerate(self._routers) if not router.grouped]
+        worst = (others[:, free].max(axis=2) - chosen[:, free].min(axis=2)).max(initial=-np.inf)
+        fits = bool(worst <= _TIE)
+        asked = self._meta.all_scores is not msgspec.UNSET
+        if not fits and (asked or self._scored):
+            raise UsageError(
+                "the routers do not choose by the softmax, or sigmoid and bias, of what they return",
+                fix="record without all_scores",
+            )
+        self._scored = fits
+        return fits
 
     def _hold(self, batch: TokenBatch) -> None:
         self._held.append(batch)

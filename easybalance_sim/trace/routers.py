@@ -26,8 +26,8 @@ class Router:
     """One MoE layer's router.
 
     name: of the module · layer: absolute id · module: the router · beside: the module of its experts, None = unknown ·
-    experts: E · top_k: K · bias: [E] tensor that is added to scores for the choice only, or None · by_scores: whether
-    the choice is simply the K largest scores.
+    experts: E · top_k: K · bias: [E] tensor that is added to scores for the choice only, or None · grouped: whether a
+    token may use some groups of experts only.
     """
 
     name: str
@@ -37,7 +37,12 @@ class Router:
     experts: int
     top_k: int
     bias: Any
-    by_scores: bool
+    grouped: bool
+
+    @property
+    def by_scores(self) -> bool:
+        """Whether the choice is simply the K largest logits."""
+        return self.bias is None and not self.grouped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,7 +165,7 @@ def _router(model: Any, name: str, module: Any, layer: int, top_k: int | None) -
         experts=rows,
         top_k=k,
         bias=bias,
-        by_scores=bias is None and not grouped,
+        grouped=grouped,
     )
 
 
@@ -172,8 +177,9 @@ def _submodule(model: Any, name: str) -> Any:
 
 
 def _rows(module: Any) -> int:
-    """Rows of the only matrix in a module, 0 when there is none or more than one."""
-    matrices = [p for p in module.parameters() if p.ndim == 2]
+    """Rows of a module's weight, or of the only matrix in it; 0 when there is none or more than one."""
+    own = getattr(module, "weight", None)
+    matrices = [own] if getattr(own, "ndim", 0) == 2 else [p for p in module.parameters() if p.ndim == 2]
     return int(matrices[0].shape[0]) if len(matrices) == 1 else 0
 
 

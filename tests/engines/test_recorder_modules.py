@@ -114,6 +114,23 @@ def test_a_bias_is_part_of_the_scores_but_not_of_the_gates(tmp_path: Path) -> No
     np.testing.assert_allclose(trace.meta.all_scores.bias, [np.linspace(-1, 1, EXPERTS)], atol=1e-6)
 
 
+def test_scores_that_do_not_explain_the_choice_are_left_out(tmp_path: Path) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        logits = x.reshape(-1, HIDDEN) @ self.weight.T
+        ids = (-logits).topk(TOP_K).indices
+        return logits, logits.gather(1, ids), ids
+
+    made = model([block(module("WorstRouter", forward, weight=weights()))])
+    with record(made, tmp_path / "t.parquet", top_k=TOP_K):
+        made(states())
+    (batch,) = token_trace(tmp_path / "t.parquet").batches(scores=True)
+    assert batch.runner_up is None and batch.tokens == 6
+    (tmp_path / "t.parquet").unlink()
+    assert refused(tmp_path, made, all_scores=True) == (
+        "the routers do not choose by the softmax, or sigmoid and bias, of what they return — record without all_scores"
+    )
+
+
 def test_ids_that_the_experts_are_called_with_win(tmp_path: Path) -> None:
     """A router that returns logits only, while its block chooses by groups."""
 

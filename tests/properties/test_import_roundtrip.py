@@ -93,6 +93,8 @@ def test_replies_of_both_engines(routing: Routing, concurrency: int, order: str)
             source = store(Path(folder) / f"{kind}.jsonl", *found)
             columns = imported(kind, source, concurrency=concurrency, order=order, **routing.shape())
             require_requests(columns, routing.wanted(), routing.prompt)
+            running = {*zip(columns["step"].tolist(), columns["request"].tolist(), strict=True)}
+            assert max(np.bincount([step for step, _ in running])) <= concurrency
 
 
 @few

@@ -144,6 +144,15 @@ WEIGHT = np.array([[5, 1, 2, 0], [0, 3, 3, 2]])
 
 
 def save(path: Path, weight: Any) -> Path:
+    if path.suffix == ".safetensors":
+        from safetensors.numpy import save_file
+
+        save_file({"weight": weight}, path)
+        return path
+    if path.suffix == ".pt":
+        torch: Any = pytest.importorskip("torch", reason="needs torch (the extra [torch])")
+        torch.save(torch.tensor(weight), path)
+        return path
     if path.suffix == ".json":
         return dump(path, weight.tolist() if isinstance(weight, np.ndarray) else weight)
     if path.suffix == ".npz":
@@ -153,7 +162,7 @@ def save(path: Path, weight: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["w.npy", "w.npz", "w.json"])
+@pytest.mark.parametrize("name", ["w.npy", "w.npz", "w.json", "w.safetensors", "w.pt"])
 def test_loads_become_counts(tmp_path: Path, name: str) -> None:
     written = run("eplb_weight", save(tmp_path / name, WEIGHT), tmp_path / "o.parquet", layers=(3, 4))
     trace = count_trace(tmp_path / "o.parquet")
