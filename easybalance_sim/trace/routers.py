@@ -178,8 +178,8 @@ def _submodule(model: Any, name: str) -> Any:
 
 def _rows(module: Any) -> int:
     """Rows of a module's weight, or of the only matrix in it; 0 when there is none or more than one."""
-    own = getattr(module, "weight", None)
-    matrices = [own] if getattr(own, "ndim", 0) == 2 else [p for p in module.parameters() if p.ndim == 2]
+    own: Any = getattr(module, "weight", None)
+    matrices = [own] if own is not None and own.ndim == 2 else [p for p in module.parameters() if p.ndim == 2]
     return int(matrices[0].shape[0]) if len(matrices) == 1 else 0
 
 

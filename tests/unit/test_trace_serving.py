@@ -17,7 +17,8 @@ META = token_meta(layers=(3, 5), experts=8, top_k=2)
 
 
 def serve(folder: Path, lengths: list[int], prompts: list[int | None], **settings: Any) -> tuple[Converted, Columns]:
-    job = Conversion(source=folder / "in", output=folder / "o.parquet", **{"order": "file", "drain": True} | settings)
+    known: dict[str, Any] = {"order": "file", "drain": True} | settings
+    job = Conversion(source=folder / "in", output=folder / "o.parquet", **known)
     found = RequestList()
     with id_spool(job) as spool:
         for number, (length, prompt) in enumerate(zip(lengths, prompts, strict=True)):
