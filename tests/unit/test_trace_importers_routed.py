@@ -14,7 +14,7 @@ from easybalance_sim.arrays import AnyArray
 from easybalance_sim.cluster.shapes import load_shape
 from easybalance_sim.errors import EbsimError
 from easybalance_sim.trace.slot_map import SlotMap
-from tests.reply_files import GENERATED, LAYERS, TOP_K, npy, routing, run, sglang, store, text, vllm
+from tests.reply_files import GENERATED, LAYERS, PROMPT, TOP_K, npy, routing, run, sglang, store, text, vllm
 from tests.trace_files import read_columns, token_trace
 
 EXAMPLES = Path(__file__).parents[3] / "shared" / "engine_examples"
@@ -67,11 +67,16 @@ def test_layers_behind_the_last_moe_layer_are_told_by_the_token_counts(tmp_path:
     np.testing.assert_array_equal(read_columns(token_trace(tmp_path / "o.parquet"))["experts"], ids[:, list(LAYERS)])
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("said", [True, False])
-def test_a_reply_that_begins_late_keeps_its_positions(tmp_path: Path, said: bool) -> None:
-    ids = routing()
-    more = {"completion_tokens": GENERATED} | ({"routed_experts_start_len": 2} if said else {})
-    run("sglang_routed_experts", store(tmp_path / "in.jsonl", sglang(ids[2:], **more)), tmp_path / "o.parquet")
+def test_a_reply_that_begins_late_keeps_its_positions(tmp_path: Path, kind: str, said: bool) -> None:
+    late = routing()[2:]
+    reply = sglang(late, completion_tokens=GENERATED)
+    if kind == "vllm_routed_experts":
+        reply = vllm(late, usage={"prompt_tokens": PROMPT, "completion_tokens": GENERATED})
+    if said:
+        reply["routed_experts_start_len" if kind == "sglang_routed_experts" else "routed_experts_prompt_start"] = 2
+    run(kind, store(tmp_path / "in.jsonl", reply), tmp_path / "o.parquet")
     columns = read_columns(token_trace(tmp_path / "o.parquet"))
     assert columns["position"].tolist() == [2, 3, 4]
     assert columns["phase"].tolist() == ["prefill", "decode", "decode"]
