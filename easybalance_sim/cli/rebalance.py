@@ -19,6 +19,7 @@ def rebalance(
     profile: options.Profile = "",
     current: rebalance_options.Current = None,
     first: rebalance_options.First = 0.2,
+    cold_start: rebalance_options.ColdStart = False,
     loop: rebalance_options.Loops = None,
     sweep: rebalance_options.Sweep = False,
     by: rebalance_options.By = "",
@@ -44,7 +45,7 @@ def rebalance(
 ) -> None:
     """Let control loops serve one trace side by side: never re-plan, one offline plan, what engines ship, and ours.
 
-    Every loop but "never" begins with the same offline plan, made from the first windows; the others are served. A
+    Every loop but "never" begins with the same offline plan, made from the first windows; the rest is served. A
     re-plan costs the bytes that travel, the stop or the time until the new rows have arrived, and staging memory. Ours
     ("guarded") re-plans only when a plan proves itself on windows that it was not made from.
 
@@ -66,7 +67,8 @@ def rebalance(
     guard = Guard(min_gain=min_gain, confirm=confirm, cooldown=cooldown, horizon=horizon, step_limit=step_limit)
     request = RebalanceRequest(
         settings=settings, current=current, first=first, loops=tuple(loop or LOOPS), step_s=step_ms / 1e3,
-        other_s=other_ms / 1e3, pause_s=pause_s, hours=hours, guard=guard,
+        other_s=other_ms / 1e3, pause_s=pause_s, hours=hours, cold_start=cold_start,
+        guard=guard,
     )  # fmt: skip
     report = _run(request, console, sweep=sweep, by=by)
     report["notes"] = console.notes

@@ -42,6 +42,9 @@ Hours = Annotated[
         help="Stretch the windows: the trace lasts H hours [as recorded].",
     ),
 ]
+ColdStart = Annotated[
+    bool, typer.Option("--cold-start", help="Loops begin with the plan in force, not with the offline plan.")
+]
 MinGain = Annotated[
     float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="guarded: seconds that a new plan has to save.")
 ]

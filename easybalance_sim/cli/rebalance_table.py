@@ -36,9 +36,13 @@ def _head(report: dict[str, Any]) -> str:
             f"{cluster['ranks']} ranks × {cluster['slots_per_rank']} slots, {served:,} windows of "
             f"{trace['steps'] / served:,.0f} steps of {trace['tokens_per_step']:,.0f} tokens served{lasted}",
             f"the offline plan is {report['offline_policy']}, from {trace['offline_windows']:,} windows before them",
-            f"seconds: {report['cost']['label']}",
+            f"seconds: {report['cost']['label']}; a step is its MoE layers{_beside(report['cost']['other_us'])}",
         ]
     )
+
+
+def _beside(other_us: float) -> str:
+    return f" and {other_us / 1e3:g} ms" if other_us else " alone, so what is saved is of their hours (--other-ms)"
 
 
 def _loop(section: dict[str, Any]) -> tuple[str, ...]:

@@ -65,9 +65,10 @@ def _all_of(session: Session, trace: TokenTrace) -> TokenTraffic:
     )
 
 
-def service_of(session: Session, load: Load, request: RebalanceRequest) -> Service:
-    """The cluster as the loops see it."""
-    per_slot = float(np.average(load.step_tokens, weights=load.steps)) * session.meta.top_k / session.topology.slots
+def service_of(session: Session, load: Load, first: int, request: RebalanceRequest) -> Service:
+    """The cluster as the loops see it; first: windows that those who plan may look at beforehand."""
+    mean = float(np.average(load.step_tokens[:first], weights=load.steps[:first]))
+    per_slot = mean * session.meta.top_k / session.topology.slots
     return Service(
         topology=session.topology,
         cost=session.bench.cost,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from easybalance_sim.errors import UsageError
 from easybalance_sim.planning.session import Settings
 from easybalance_sim.simulate.rebalance.controllers.guarded import Guard
 
@@ -19,7 +20,8 @@ class RebalanceRequest:
     offline plan is made from and that no loop is judged on · loops: names of `LOOPS` · step_s: seconds of a whole step
     for traces that tell windows in seconds · other_s: of a step outside the MoE layers · pause_s: that a synchronous
     re-plan stops serving, as measured; None = links and planning say · hours: that the trace is taken to last, its
-    windows stretched; 0 = as recorded · guard: settings of ours."""
+    windows stretched; 0 = as recorded · cold_start: loops begin with the plan in force, as an engine without a map, and
+    not with the offline plan · guard: settings of ours. Raises `UsageError` for a loop that there is not."""
 
     settings: Settings
     current: Path | None = None
@@ -29,4 +31,15 @@ class RebalanceRequest:
     other_s: float = 0.0
     pause_s: float | None = None
     hours: float = 0.0
+    cold_start: bool = False
     guard: Guard = field(default_factory=Guard)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.loops if name not in LOOPS]
+        if unknown:
+            raise UsageError(f"no control loop {unknown[0]!r}", where="--loop", fix=f"choose {', '.join(LOOPS)}")
+
+    @property
+    def plans_offline(self) -> bool:
+        """Whether a loop needs the offline plan."""
+        return not self.cold_start or STATIC in self.loops

@@ -13,7 +13,7 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener, Session, open_session
 from easybalance_sim.rebalancing.load import Load, service_of, stretched, windows_of, windows_over_time
 from easybalance_sim.rebalancing.loops import loops
-from easybalance_sim.rebalancing.request import FEWEST_WINDOWS, NEVER, RebalanceRequest
+from easybalance_sim.rebalancing.request import FEWEST_WINDOWS, NEVER, STATIC, RebalanceRequest
 from easybalance_sim.rebalancing.start import first_plans
 from easybalance_sim.simulate.rebalance.controllers import Controller
 from easybalance_sim.simulate.rebalance.loop import Course, run
@@ -24,7 +24,7 @@ from easybalance_sim.simulate.rebalance.serving import Service
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
     """All that control loops need. first: windows that made the offline plan · start: the plan in force · offline: the
-    plan that every loop but "never" begins with."""
+    plan that every loop but "never" begins with, unless they start cold."""
 
     request: RebalanceRequest
     session: Session
@@ -34,9 +34,14 @@ class Prepared:
     start: Plan
     offline: Plan
 
+    def first_plan(self, loop: str) -> Plan:
+        """What a loop begins with."""
+        cold = loop == NEVER or (self.request.cold_start and loop != STATIC)
+        return self.start if cold else self.offline
+
     def serve(self, controllers: Sequence[Controller], begin: int, end: int, tell: Listener) -> list[Course]:
         """Every loop over the windows from `begin` to before `end`."""
-        plans = [(loop, self.start if loop.name == NEVER else self.offline) for loop in controllers]
+        plans = [(loop, self.first_plan(loop.name)) for loop in controllers]
         windows = windows_of(self.service, self.load, begin, end)
         return run(windows, plans, self.service, tell.progress("serving", end - begin))
 
@@ -60,10 +65,11 @@ def prepare(request: RebalanceRequest, tell: Listener) -> Prepared:
             where="trace",
             fix=f"leave {FEWEST_WINDOWS} or more: a longer trace, or fewer --window-steps",
         )
-    service = service_of(session, load, request)
+    service = service_of(session, load, first, request)
     start, offline = first_plans(request, session, load, first, service, tell)
-    # Slots that the offline plan does without are not there for the loops either: nobody pays for what slows him down.
-    service = replace(service, topology=replace(service.topology, slots_per_rank=offline.slots_per_rank))
+    # Slots that the offline plan does without are not there for the loops either: nobody pays for what slows it down.
+    slots = offline.slots_per_rank if request.plans_offline else session.topology.slots_per_rank
+    service = replace(service, topology=replace(service.topology, slots_per_rank=slots))
     return Prepared(
         request=request, session=session, load=load, first=first, service=service, start=start, offline=offline
     )

@@ -19,7 +19,7 @@ OFFLINE = ("window_search", "window_search_no_redundancy", "eplb")
 def first_plans(
     request: RebalanceRequest, session: Session, load: Load, first: int, service: Service, tell: Listener
 ) -> tuple[Plan, Plan]:
-    """(the plan in force, the offline plan made from the first windows)."""
+    """(the plan in force, the offline plan made from the first windows; the former again when no loop needs it)."""
     problem = Problem(
         forecast=load.tokens[:first].mean(axis=0),
         windows=load.tokens[:first],
@@ -31,9 +31,15 @@ def first_plans(
         slot_cost=service.slot_cost,
         progress=tell.progress,
     )
-    offline = _offline(problem, [*windows_of(service, load, 0, first)], service, tell)
+    start = _in_force(request, session, problem)
+    if not request.plans_offline:
+        return start, start
+    return start, _offline(problem, [*windows_of(service, load, 0, first)], service, tell)
+
+
+def _in_force(request: RebalanceRequest, session: Session, problem: Problem) -> Plan:
     if request.current is None:
-        return policies.make("contiguous", problem), offline
+        return policies.make("contiguous", problem)
     document = read_plan(request.current)
     plan = document.plan()
     if (document.layer_ids, plan.experts, plan.ranks) != (
@@ -42,7 +48,7 @@ def first_plans(
         session.topology.ranks,
     ):
         raise UsageError("the plan in force is for other layers, experts or ranks", where="--current")
-    return plan, offline
+    return plan
 
 
 def _offline(problem: Problem, windows: list[Window], service: Service, tell: Listener) -> Plan:

@@ -18,6 +18,8 @@ from easybalance_sim.simulate.rebalance.report import course_section
 
 INTERVALS = (300, 1000, 3000, 10_000, 30_000)
 """Steps between two plans of a periodic loop."""
+ENOUGH = (1.0, 0.95)
+"""Utilisation above which a periodic loop keeps its plan, 1 = never."""
 MIN_GAINS, COOLDOWNS, CONFIRMATIONS = (0.005, 0.02, 0.05), (4, 16, 64), (1, 2)
 KEPT = ("seconds", "saved_s_per_hour", "step_us", "replans", "bytes", "pause_s", "oscillations")
 
@@ -53,12 +55,17 @@ def _settings(request: RebalanceRequest, ready: Prepared) -> list[tuple[str, dic
         (NEVER, {}, Fixed(name=NEVER)),
         (STATIC, {}, Fixed(name=STATIC)),
     ]
-    for interval in INTERVALS:
-        for family, style in (("periodic", ONE_BY_ONE), ("periodic-sync", stopping(request, "vllm-sync"))):
-            loop = Periodic(
-                name=family, service=service, interval_steps=interval, window_steps=min(interval, 1000), style=style
-            )
-            points.append((family, {"interval_steps": interval}, loop))
+    styles = {"periodic": ONE_BY_ONE, "periodic-sync": stopping(request, "vllm-sync")}
+    for interval, enough, family in product(INTERVALS, ENOUGH, styles):
+        loop = Periodic(
+            name=family,
+            service=service,
+            interval_steps=interval,
+            window_steps=min(interval, 1000),
+            style=styles[family],
+            enough=enough,
+        )
+        points.append((family, {"interval_steps": interval, "enough": enough}, loop))
     for gain, cooldown, confirm in product(MIN_GAINS, COOLDOWNS, CONFIRMATIONS):
         guard = replace(request.guard, min_gain=gain, cooldown=cooldown, confirm=confirm)
         ours = Guarded(name=OURS, service=service, style=ONE_BY_ONE, guard=guard, seed=request.settings.seed)

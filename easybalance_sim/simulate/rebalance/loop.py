@@ -5,21 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from easybalance_sim.arrays import FloatArray
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.rebalance.controllers import Controller
-from easybalance_sim.simulate.rebalance.controllers.guarded import takes_back
 from easybalance_sim.simulate.rebalance.rollout_style import Change
 from easybalance_sim.simulate.rebalance.serving import Service, Window
+from easybalance_sim.simulate.rebalance.transfer import takes_back
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Piece:
+    """Steps that one plan served. step_s: float64[D] seconds of drawn steps · imbalance: float64[L] of the window ·
+    without_s: float64[D] the same steps under the plan before the last change, None before the first."""
+
+    steps: float
+    step_s: FloatArray
+    imbalance: FloatArray
+    without_s: FloatArray | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of all its steps."""
+        return float(self.step_s.mean()) * self.steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replan:
     """One change of plan. window: after which it was decided · moves: experts that travelled · bytes: of them ·
-    transfer_s: until the slowest rank had its own · staging_slots: experts beside a rank's slots while a layer changes
-    · oscillates: most of it takes back the change before."""
+    transfer_s: of all layers, one after the other · staging_slots: experts beside a rank's slots while a layer changes
+    · oscillates: most of it takes back the change before · pauses: seconds that serving waited for it · pieces: that
+    its plan served, until the next one was in force."""
 
     window: int
     moves: int
@@ -27,78 +42,80 @@ class Replan:
     transfer_s: float
     staging_slots: int
     oscillates: bool
+    pauses: list[float] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list, repr=False)
 
 
 @dataclass(kw_only=True, eq=False)
 class Course:
-    """How one control loop fared. step_s: seconds of drawn steps, float64[D] per window · steps: of each window ·
-    imbalance: mean over layers of each window · pauses: (window, seconds) that serving waited."""
+    """How one control loop fared. plan: in force · pieces: all that was served, in order."""
 
     controller: Controller
     plan: Plan
-    step_s: list[FloatArray] = field(default_factory=list)
-    steps: list[float] = field(default_factory=list)
-    imbalance: list[FloatArray] = field(default_factory=list)
-    pauses: list[tuple[int, float]] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     replans: list[Replan] = field(default_factory=list)
     _before: Plan | None = None
     _change: Change | None = None
 
+    @property
+    def pauses(self) -> list[float]:
+        """Seconds of every pause, in order."""
+        return [pause for replan in self.replans for pause in replan.pauses]
+
     def serve(self, window: Window, service: Service) -> None:
         """One window: serve it with the plan in force, then let the loop look at it."""
-        plan = self.plan if self._change is None else self._change.serving()
-        seconds = service.step_seconds(window, plan)
-        self.step_s.append(seconds)
-        self.steps.append(window.steps)
-        self.imbalance.append(service.imbalance(window, plan))
-        if self._change is not None:
-            self._go_on(window, float(seconds.mean()) * window.steps)
-        if self._change is None:
-            asked = self.controller.observe(window, self.plan)
-            if asked is not None:
-                self._begin(window, asked, service)
+        left = window.steps
+        while left > 0:
+            left -= self._piece(window, left, service)
+        asked = self.controller.observe(window, self.plan, busy=self._change is not None)
+        if asked is not None and self._change is None:
+            self._begin(window, asked, service)
+
+    def _piece(self, window: Window, most: float, service: Service) -> float:
+        """Serve until the window or a change ends; returns the steps."""
+        change = self._change
+        plan = self.plan if change is None else change.serving()
+        step_s = service.step_seconds(window, plan)
+        mean = float(step_s.mean())
+        steps = most if change is None else min(most, change.steps_left(mean))
+        judged = change is None and self._before is not None
+        piece = Piece(
+            steps=steps,
+            step_s=step_s,
+            imbalance=service.imbalance(window, plan),
+            without_s=service.step_seconds(window, self._before) if judged and self._before is not None else None,
+        )
+        self.pieces.append(piece)
+        if judged:
+            self.replans[-1].pieces.append(piece)
+        if change is not None:
+            self._go_on(change, steps, mean)
+        return steps
 
     def _begin(self, window: Window, new: Plan, service: Service) -> None:
-        moves, transfer_s = service.transfer(self.plan, new)
-        if not moves.any():
+        needs = service.transfer(self.plan, new)
+        moves = int(needs.moves.sum())
+        if not moves:
             return
-        back = self._before is not None and takes_back(self._before, self.plan, new)
         self.replans.append(
             Replan(
                 window=window.number,
-                moves=int(moves.sum()),
-                bytes=int(moves.sum()) * service.expert_bytes,
-                transfer_s=transfer_s,
-                staging_slots=_staging(self.plan, new),
-                oscillates=back,
+                moves=moves,
+                bytes=moves * service.expert_bytes,
+                transfer_s=float(needs.layer_s.sum()),
+                staging_slots=needs.staging_slots,
+                oscillates=self._before is not None and takes_back(self._before, self.plan, new),
             )
         )
-        self._change = Change(
-            old=self.plan,
-            new=new,
-            style=self.controller.style,
-            moves=tuple(moves.tolist()),
-            transfer_s=transfer_s,
-        )
+        style = self.controller.style
+        self._change = Change(old=self.plan, new=new, style=style, layer_s=tuple(needs.layer_s.tolist()))
         # What stops serving stops it before the next window.
-        self._go_on(window, 0.0, steps=0.0)
+        self._go_on(self._change, 0.0, self.pieces[-1].step_s.mean())
 
-    def _go_on(self, window: Window, seconds: float, steps: float | None = None) -> None:
-        change = self._change
-        if change is None:
-            return
-        pauses = change.advance(window.steps if steps is None else steps, seconds)
-        self.pauses += [(window.number, pause) for pause in pauses]
+    def _go_on(self, change: Change, steps: float, step_s: float) -> None:
+        self.replans[-1].pauses.extend(change.advance(steps, step_s))
         if change.is_done:
             self._before, self.plan, self._change = change.old, change.new, None
-
-
-def _staging(old: Plan, new: Plan) -> int:
-    """Experts that the fullest rank holds beside its slots while one layer changes."""
-    from easybalance_sim.plan.migration import moving_slots
-
-    arriving = moving_slots(old, new)
-    return int(np.add.reduceat(arriving, new.slot_start[:-1], axis=1, dtype=np.int64).max())
 
 
 def run(

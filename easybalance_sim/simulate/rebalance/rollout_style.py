@@ -13,8 +13,8 @@ from easybalance_sim.plan.plan import Plan
 @dataclass(frozen=True, kw_only=True)
 class Style:
     """chunk_layers: layers that change together, 0 = all at once · stops: serving waits while a chunk travels; else
-    weights travel beside it and the old rows serve until theirs have arrived · chunk_steps: steps between two chunks ·
-    fixed_s: that serving waits for every re-plan besides the transfer (planning, synchronising)."""
+    weights travel beside it and the old rows serve until theirs have arrived · chunk_steps: steps from one chunk to the
+    next · fixed_s: that serving waits for every re-plan besides the transfer (planning, synchronising)."""
 
     chunk_layers: int = 0
     stops: bool = True
@@ -24,15 +24,15 @@ class Style:
 
 @dataclass(kw_only=True, eq=False)
 class Change:
-    """A plan on its way into service. moves: experts that travel in each layer · transfer_s: of all of them · steps:
-    since it was decided · layers: rows in the order in which they change."""
+    """A plan on its way into service, its layers in order. layer_s: float[L] seconds of transfer of each layer · steps,
+    seconds: served since it was decided · done: layers that serve with the new plan."""
 
     old: Plan
     new: Plan
     style: Style
-    moves: tuple[int, ...]
-    transfer_s: float
+    layer_s: tuple[float, ...]
     steps: float = 0.0
+    seconds: float = 0.0
     done: int = 0
 
     @property
@@ -41,29 +41,53 @@ class Change:
         return self.done >= self.new.layers
 
     def serving(self) -> Plan:
-        """The plan that serves now: new rows as far as they have arrived."""
-        if self.done == 0 or self.is_done:
-            return self.new if self.is_done else self.old
+        """The plan that serves now: new rows as far as they have arrived, old slots until the last where slots differ
+        in number."""
+        if self.is_done:
+            return self.new
+        if self.done == 0 or self.old.slots != self.new.slots:
+            return self.old
         rows = np.concatenate([self.new.expert_of_slot[: self.done], self.old.expert_of_slot[self.done :]])
         return replace(self.new, expert_of_slot=frozen(rows, np.int32))
 
-    def advance(self, steps: float, seconds: float) -> list[float]:
-        """Time has passed: `steps` steps that took `seconds`; returns the pauses that the chunks made meanwhile.
+    def steps_left(self, step_s: float) -> float:
+        """Steps of `step_s` seconds until the last layer has arrived."""
+        last = (self._chunks - 1 if self.style.stops else self._chunks) * self.style.chunk_steps
+        waits = 0.0 if self.style.stops else (sum(self.layer_s) - self.seconds) / step_s
+        return max(last - self.steps, waits, 0.0)
 
-        A chunk that stops serving takes its share of the transfer as a pause. One that does not waits for its weights:
-        the links give it the time that has passed since the decision.
+    def advance(self, steps: float, step_s: float) -> list[float]:
+        """Steps of `step_s` seconds were served; returns the pauses that chunks made meanwhile.
+
+        A chunk that stops serving is due every `chunk_steps` steps, the first at once, and pauses for the transfer of
+        its layers. One that does not is due a `chunk_steps` later, or when the links have carried all up to its last
+        layer since the decision.
         """
+        finished = steps >= self.steps_left(step_s)
         self.steps += steps
-        size = self.style.chunk_layers or self.new.layers
-        due = size * (1 + int(self.steps // max(self.style.chunk_steps, 1)))
-        if not self.style.stops and self.transfer_s > 0:
-            passed = self.steps / max(steps, 1e-9) * seconds
-            due = min(due, int(self.new.layers * passed / self.transfer_s))
-        pauses = []
-        while self.done < min(due, self.new.layers):
-            chunk = self.moves[self.done : self.done + size]
-            share = sum(chunk) / max(sum(self.moves), 1)
-            first = self.style.fixed_s if self.done == 0 else 0.0
-            pauses.append(first + (share * self.transfer_s if self.style.stops else 0.0))
-            self.done = min(self.done + size, self.new.layers)
+        self.seconds += steps * step_s
+        chunks = self._chunks if finished else self._due()
+        pauses = [self._pause(chunk) for chunk in range(-(-self.done // self._size), chunks)]
+        self.done = max(self.done, min(chunks * self._size, self.new.layers))
         return [pause for pause in pauses if pause > 0]
+
+    @property
+    def _size(self) -> int:
+        return self.style.chunk_layers or self.new.layers
+
+    @property
+    def _chunks(self) -> int:
+        return -(-self.new.layers // self._size)
+
+    def _due(self) -> int:
+        turns = int(self.steps // self.style.chunk_steps)
+        if self.style.stops:
+            return min(turns + 1, self._chunks)
+        arrived = int(np.searchsorted(np.cumsum(self.layer_s), self.seconds, side="right"))
+        return min(turns, arrived // self._size)
+
+    def _pause(self, chunk: int) -> float:
+        if not self.style.stops:
+            return 0.0
+        layers = self.layer_s[chunk * self._size : (chunk + 1) * self._size]
+        return sum(layers) + (self.style.fixed_s if chunk == 0 else 0.0)

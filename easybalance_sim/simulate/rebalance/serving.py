@@ -11,10 +11,10 @@ from easybalance_sim.arrays import FloatArray, IntArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.cost.slots import SlotCost
-from easybalance_sim.plan.migration import migration, moving_slots
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.engine import Links
 from easybalance_sim.replay.expected import draw_counts, drawn_layer_seconds, even_imbalance
+from easybalance_sim.simulate.rebalance.transfer import Transfer, transfer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,9 +72,9 @@ class Service:
         ratio: FloatArray = even_imbalance(window.tokens[None], plan, self.topology.speed)[0]
         return ratio
 
-    def transfer(self, old: Plan, new: Plan) -> tuple[IntArray, float]:
-        """(int64[L] experts that travel in each layer, seconds until the slowest rank has its own)."""
-        price = migration(
+    def transfer(self, old: Plan, new: Plan) -> Transfer:
+        """What it takes to go from one plan to the other."""
+        return transfer(
             old,
             new,
             expert_bytes=self.expert_bytes,
@@ -82,4 +82,3 @@ class Service:
             nvlink_bytes_per_s=self.nvlink_bytes_per_s,
             network_bytes_per_s=self.network_bytes_per_s,
         )
-        return moving_slots(old, new).sum(axis=1), price.seconds

@@ -18,6 +18,6 @@ class Controller(Protocol):
     style: Style
     """How its plans are taken into service."""
 
-    def observe(self, window: Window, plan: Plan) -> Plan | None:
-        """A window was served, `plan` is in force; the plan to have instead, None = keep it. Not called while a plan
-        is on its way into service."""
+    def observe(self, window: Window, plan: Plan, *, busy: bool) -> Plan | None:
+        """A window was served, `plan` is in force; the plan to have instead, None = keep it. busy: a plan is on its way
+        into service, so the answer has to be None."""

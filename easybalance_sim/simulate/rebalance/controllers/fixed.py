@@ -16,6 +16,6 @@ class Fixed:
     name: str
     style: Style = field(default_factory=Style)
 
-    def observe(self, window: Window, plan: Plan) -> Plan | None:
+    def observe(self, window: Window, plan: Plan, *, busy: bool) -> Plan | None:
         """Nothing to change."""
         return None

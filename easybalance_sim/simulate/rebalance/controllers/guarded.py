@@ -19,8 +19,10 @@ from easybalance_sim.arrays import FloatArray
 from easybalance_sim.load.forecast import FAST_HALF_LIFE, SLOW_HALF_LIFE
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable, Problem
+from easybalance_sim.policies.warm_search import PASS_SHARE
 from easybalance_sim.simulate.rebalance.rollout_style import Style
 from easybalance_sim.simulate.rebalance.serving import Service, Window
+from easybalance_sim.simulate.rebalance.transfer import takes_back
 
 JUDGED_OF = 4
 """Of the remembered windows one in so many is kept from the search."""
@@ -34,7 +36,7 @@ class Guard:
     candidate has to save on windows it was not made from · confirm: times in a row · cooldown: windows after a change ·
     horizon: windows that a plan is expected to live · step_limit: share of all slots that one change may fetch ·
     alarm: distance between the fast and the slow average (share of the load that lies elsewhere) at which older windows
-    are forgotten · proposals: of the search, per layer."""
+    are forgotten · proposals: of one pass of the search, per layer."""
 
     memory: int = 64
     check_every: int = 4
@@ -66,9 +68,11 @@ class Guarded:
     _rest: int = 0
     _before: Plan | None = None
 
-    def observe(self, window: Window, plan: Plan) -> Plan | None:
+    def observe(self, window: Window, plan: Plan, *, busy: bool) -> Plan | None:
         """Remembers the window; asks for a plan when one has proven itself."""
         self._remember(window)
+        if busy:
+            return None
         self._later.append(window)
         self._rest = max(0, self._rest - 1)
         if self._rest or len(self._seen) < FEWEST or len(self._later) < self.guard.check_every:
@@ -119,7 +123,8 @@ class Guarded:
             top_k=self.service.top_k,
             slot_cost=self.service.slot_cost,
             effort=Effort(
-                proposals=self.guard.proposals * 5, max_moves=int(self.guard.step_limit * plan.expert_of_slot.size)
+                proposals=self.guard.proposals * PASS_SHARE,
+                max_moves=int(self.guard.step_limit * plan.expert_of_slot.size),
             ),
         )
         try:
@@ -136,8 +141,7 @@ class Guarded:
         saved = float(((old - new) * steps).sum())
         if saved < self.guard.min_gain * float((old * steps).sum()):
             return False
-        _, transfer_s = self.service.transfer(plan, candidate)
-        price = transfer_s + self.style.fixed_s
+        price = float(self.service.transfer(plan, candidate).layer_s.sum()) + self.style.fixed_s
         return saved / len(windows) * self.guard.horizon > price
 
     def _adopt(self, plan: Plan, candidate: Plan | None) -> Plan | None:
@@ -146,10 +150,3 @@ class Guarded:
             self._rest *= 4
         self._before, self._candidate, self._confirmed = plan, None, 0
         return candidate
-
-
-def takes_back(before: Plan, plan: Plan, candidate: Plan) -> bool:
-    """Whether most of what a change fetches lay there before the last change: two plans that take turns."""
-    moved = candidate.expert_of_slot != plan.expert_of_slot
-    back = moved & (candidate.expert_of_slot == before.expert_of_slot)
-    return bool(moved.any()) and int(back.sum()) * 2 > int(moved.sum())

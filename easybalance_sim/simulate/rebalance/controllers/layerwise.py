@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from easybalance_sim import policies
-from easybalance_sim.arrays import FloatArray, frozen
+from easybalance_sim.arrays import FloatArray, frozen, stream
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.relabel import keep_slots
 from easybalance_sim.policies import Problem
@@ -20,7 +20,10 @@ DECAY = 0.9
 
 @dataclass(kw_only=True)
 class Layerwise:
-    """layers_per_step: re-planned in every engine step. The load of a layer starts anew when it was re-planned."""
+    """layers_per_step: re-planned in every engine step. The load of a layer starts anew when it was re-planned.
+
+    A window of the trace changes a layer once at most, however often its turn came in it: real loops move more.
+    """
 
     name: str
     service: Service
@@ -30,20 +33,17 @@ class Layerwise:
     _next: int = 0
     _owed: float = 0.0
 
-    def observe(self, window: Window, plan: Plan) -> Plan | None:
+    def observe(self, window: Window, plan: Plan, *, busy: bool) -> Plan | None:
         """Ages the load by the window's steps, then plans the layers whose turn it is."""
-        per_step = window.tokens / max(window.steps, 1.0)
-        kept = DECAY**window.steps
-        load = np.zeros_like(per_step) if self._load is None else self._load
-        load = kept * load + per_step * (1 - kept) / (1 - DECAY)
-        self._owed += self.layers_per_step * window.steps
-        count = min(int(self._owed), plan.layers)
-        self._owed = min(self._owed - count, plan.layers)
+        load = self._aged(window)
+        self._load = load
+        self._owed = min(self._owed + self.layers_per_step * window.steps, plan.layers)
+        count = int(self._owed)
+        if busy or not count:
+            return None
+        self._owed -= count
         turn = (self._next + np.arange(count)) % plan.layers
         self._next = int(self._next + count) % plan.layers
-        self._load = load
-        if not count:
-            return None
         problem = Problem(
             forecast=load[turn] + 1e-9,
             windows=window.tokens[None, turn],
@@ -55,3 +55,23 @@ class Layerwise:
         rows[turn] = keep_slots(old, policies.make("eplb", problem)).expert_of_slot
         load[turn] = 0.0
         return replace(plan, expert_of_slot=frozen(rows, np.int32))
+
+    def _aged(self, window: Window) -> FloatArray:
+        """float64[L, E] the load after a window: sum over its steps of decay^age · counts."""
+        weight, sample = remembered(window.steps)
+        total = window.tokens.sum(axis=1, keepdims=True)
+        share = np.where(total > 0, window.tokens / np.maximum(total, 1), 1 / window.tokens.shape[1])
+        one = window.step_tokens * self.service.top_k
+        rng = stream(self.service.seed, f"{self.name} {window.number}")
+        # What such a short memory holds is a sample of few steps, noise included.
+        counts = rng.multinomial(max(1, round(sample * one)), share) * (total > 0)
+        before = np.zeros_like(share) if self._load is None else self._load
+        aged: FloatArray = DECAY**window.steps * before + counts * (weight / sample)
+        return aged
+
+
+def remembered(steps: float) -> tuple[float, float]:
+    """(sum of the weights decay^age of so many steps, how many equally weighted steps hold as much noise)."""
+    weight = (1 - DECAY**steps) / (1 - DECAY)
+    squares = (1 - DECAY ** (2 * steps)) / (1 - DECAY**2)
+    return weight, weight**2 / squares

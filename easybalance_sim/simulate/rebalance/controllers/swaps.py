@@ -26,8 +26,10 @@ class Swaps:
     _load: IntArray | None = None
     _since: float = 0.0
 
-    def observe(self, window: Window, plan: Plan) -> Plan | None:
-        """Sums the load of the interval; swaps when it is over."""
+    def observe(self, window: Window, plan: Plan, *, busy: bool) -> Plan | None:
+        """Sums the load since the last round; swaps when the interval is over."""
+        if busy:
+            return None
         load = window.tokens if self._load is None else window.tokens + self._load
         self._load = load
         self._since += window.steps
