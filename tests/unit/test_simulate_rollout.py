@@ -84,10 +84,10 @@ def test_two_ranks_under_all_faults_at_once() -> None:
 @pytest.mark.parametrize(
     ("steps", "most", "staging", "states", "transitions"),
     [
-        (3, 2, True, 208_867, 1_971_957),
-        (2, 11, True, 1_105_312, 8_648_656),
-        (3, 11, True, 1_926_040, 15_728_761),
-        (3, 11, False, 410_530, 2_282_706),
+        (3, 2, True, 211_021, 1_977_207),
+        (2, 11, True, 1_465_474, 10_043_410),
+        (3, 11, True, 2_612_506, 18_628_240),
+        (3, 11, False, 510_160, 2_608_056),
     ],
 )
 def test_three_ranks_under_faults_together(steps: int, most: int, staging: bool, states: int, transitions: int) -> None:
@@ -158,6 +158,21 @@ def test_an_exploration_gives_up_where_it_is_told_to() -> None:
 def test_random_orders_of_sixteen_ranks_settle(seed: int, staging: bool) -> None:
     walk = wander(fresh([True] * 15 + [False], ()), Protocol(steps=4, staging=staging), FAULTS, seed)
     assert walk.violation == "" and len(walk.history) > 16
+
+
+def test_weights_that_are_loaded_again_are_verified_again() -> None:
+    """A rank that died after publication may load wrong weights too; then it tries again."""
+    lost = Group(ranks=(READY, Rank(old=False)), decision=Decision.COMMIT, boundary=0, stopped=True)
+    names = {name for name, _ in events(lost.may_meet(["dtype-mismatch", "load-fails"]), Protocol())}
+    assert names == {
+        "rank 1 reloads the new plan",
+        "fault: rank 1 loads weights of a wrong dtype",
+        "fault: rank 1 cannot load",
+    }
+    mistyped = lost.with_rank(1, Rank(old=False, new=Weights.MISTYPED))
+    ((name, again),) = events(mistyped, Protocol())
+    assert name == "rank 1 finds a dtype mismatch" and again == lost and not again.failed
+    assert "group forms anew" in {name for name, _ in events(lost.with_rank(1, READY), Protocol())}
 
 
 def test_random_orders_differ_and_can_be_repeated() -> None:

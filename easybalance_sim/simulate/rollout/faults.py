@@ -61,14 +61,16 @@ def mishaps(group: Group, number: int, rank: Rank) -> Iterator[Event]:
 
 
 def bad_loads(group: Group, number: int, room: Rank, *, staging: bool) -> Iterator[Event]:
-    """What may happen instead of a load; room: the rank as it is while it loads."""
+    """What may happen instead of a load; room: the rank as it is while it loads. Before publication a failure is the
+    end of the rollout, afterwards the rank has to try again."""
+    opened = group.decision == Decision.OPEN
     for check, weights in CHECKS.items():
         if f"{check}-mismatch" in group.faults:
             wrong = _spent(group, f"{check}-mismatch").with_rank(number, room._replace(new=weights))
             yield f"fault: rank {number} loads weights of a wrong {check}", wrong
     if "load-fails" in group.faults:
         failed = _spent(group, "load-fails").with_rank(number, room)
-        yield f"fault: rank {number} cannot load", failed._replace(failed=True)
+        yield f"fault: rank {number} cannot load", failed._replace(failed=group.failed or opened)
     if IN_STAGING in group.faults and staging:
         yield f"fault: rank {number} has no room", _spent(group, IN_STAGING)._replace(failed=True)
 

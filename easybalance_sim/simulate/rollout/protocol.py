@@ -74,7 +74,7 @@ def events_of(actor: int, group: Group, protocol: Protocol) -> Iterator[Event]:
         rank = group.ranks[actor]
         yield from faults.mishaps(group, actor, rank)
         if group.stopped:
-            yield from _recovery(group, actor, rank)
+            yield from _recovery(group, protocol, actor, rank)
         elif rank.alive:
             yield from _loading(group, protocol, actor, rank)
             yield from _hearing(group, protocol, actor, rank)
@@ -90,7 +90,7 @@ def _coordinator(group: Group, protocol: Protocol) -> Iterator[Event]:
         return
     yield from faults.coordinator_dies(group)
     if group.stopped:
-        yield from _form_anew(group)
+        yield from _form_anew(group, protocol)
     if group.decision != Decision.OPEN:
         return
     yield RETREAT, group._replace(decision=Decision.ABORT)
@@ -105,11 +105,12 @@ def _coordinator(group: Group, protocol: Protocol) -> Iterator[Event]:
         yield "coordinator publishes", group._replace(decision=Decision.COMMIT)
 
 
-def _form_anew(group: Group) -> Iterator[Event]:
+def _form_anew(group: Group, protocol: Protocol) -> Iterator[Event]:
     """After a death nothing of the old group is trusted: all ranks hold the decided generation, then go on."""
-    if group.decision == Decision.OPEN or not all(_holds(rank, group.decision) for rank in group.ranks):
-        return
     committed = group.decision == Decision.COMMIT
+    holds = all(rank.alive and (protocol.is_ready(rank) if committed else rank.old) for rank in group.ranks)
+    if group.decision == Decision.OPEN or not holds:
+        return
     told = Told.COMMITTED if committed else Told.NOTHING
     yield (
         "group forms anew",
@@ -121,15 +122,15 @@ def _form_anew(group: Group) -> Iterator[Event]:
     )
 
 
-def _holds(rank: Rank, decision: Decision) -> bool:
-    return rank.alive and (rank.new == Weights.VERIFIED if decision == Decision.COMMIT else rank.old)
-
-
-def _recovery(group: Group, number: int, rank: Rank) -> Iterator[Event]:
+def _recovery(group: Group, protocol: Protocol, number: int, rank: Rank) -> Iterator[Event]:
     if not rank.alive:
         yield f"rank {number} is started", group.with_rank(number, rank._replace(alive=True))
-    elif group.decision == Decision.COMMIT and rank.new != Weights.VERIFIED:
-        yield f"rank {number} reloads the new plan", group.with_rank(number, rank._replace(new=Weights.VERIFIED))
+    elif group.decision == Decision.COMMIT:
+        if rank.new == Weights.NONE:
+            yield f"rank {number} reloads the new plan", group.with_rank(number, rank._replace(new=Weights.LOADED))
+            yield from faults.bad_loads(group, number, rank, staging=False)
+        else:
+            yield from _verifying(group, protocol, number, rank)
     elif group.decision == Decision.ABORT and not rank.old:
         yield f"rank {number} reloads the old plan", _restored(group, number, rank)
 
@@ -141,11 +142,19 @@ def _loading(group: Group, protocol: Protocol, number: int, rank: Rank) -> Itera
         room = rank._replace(old=rank.old and protocol.staging)
         yield f"rank {number} loads", group.with_rank(number, room._replace(new=Weights.LOADED))
         yield from faults.bad_loads(group, number, room, staging=protocol.staging)
-    elif rank.new in faults.CHECK_OF and faults.CHECK_OF[rank.new] not in protocol.without:
+    else:
+        yield from _verifying(group, protocol, number, rank)
+
+
+def _verifying(group: Group, protocol: Protocol, number: int, rank: Rank) -> Iterator[Event]:
+    """What was loaded is checked; what is wrong is given up, for good unless the plan is published already."""
+    check = faults.CHECK_OF.get(rank.new)
+    if check is not None and check not in protocol.without:
         found = group.with_rank(number, rank._replace(new=Weights.NONE))
-        yield f"rank {number} finds a {faults.CHECK_OF[rank.new]} mismatch", found._replace(failed=True)
-    elif rank.new == Weights.LOADED or rank.new in faults.CHECK_OF:
-        verified = Weights.VERIFIED if rank.new == Weights.LOADED else Weights.UNSOUND
+        failed = group.failed or group.decision == Decision.OPEN
+        yield f"rank {number} finds a {check} mismatch", found._replace(failed=failed)
+    elif check is not None or rank.new == Weights.LOADED:
+        verified = Weights.VERIFIED if check is None else Weights.UNSOUND
         yield f"rank {number} verifies", group.with_rank(number, rank._replace(new=verified))
 
 
