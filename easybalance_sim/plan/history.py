@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,8 +140,8 @@ def roll_back(folder: Path, generation: int, output: Path, note: str = "") -> tu
 
 
 def _record(document: PlanDocument, content: bytes, note: str, history: History) -> Record:
-    judged = document.evidence.get("plan", {}).get("rank_imbalance", {})
-    seen = document.evidence.get("trace", {})
+    judged = _section(_section(document.evidence, "plan"), "rank_imbalance").get("p99")
+    seen = _section(document.evidence, "trace")
     return Record(
         record=len(history.records) + 1,
         event="added",
@@ -155,7 +155,7 @@ def _record(document: PlanDocument, content: bytes, note: str, history: History)
         experts=document.experts,
         policy=document.policy,
         verdict=str(document.verdict.get("status", "unknown")),
-        rank_imbalance_p99=judged.get("p99"),
+        rank_imbalance_p99=judged if isinstance(judged, float) else None,
         slots=sum(document.plan_slots_per_rank),
         trace={
             "fingerprint": document.trace.fingerprint,
@@ -168,6 +168,12 @@ def _record(document: PlanDocument, content: bytes, note: str, history: History)
         note=note,
         previous=digest(history.lines[-1]) if history.lines else NOTHING_BEFORE,
     )
+
+
+def _section(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of the evidence, empty when the plan was not written by `ebsim plan`."""
+    found = report.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _require_new(document: PlanDocument, history: History, plan: Path) -> None:

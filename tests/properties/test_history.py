@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from easybalance_sim.errors import PlanError
-from easybalance_sim.plan.history import LOCK, LOG, History, read_history
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.plan.history import LOCK, LOG, History, add, read_history, roll_back
+from easybalance_sim.plan.planfile import PlanDocument, write_plan
 from tests.histories import write_history
+from tests.properties.test_planfile import TEXT, documents
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,25 @@ def test_plan_files_under_other_names_are_refused(whole: Path, names: list[str])
             assert len(read_history(folder).records) == 4
         else:
             _require_refused(folder)
+
+
+@given(st.lists(documents(), min_size=1, max_size=3, unique_by=lambda one: one.fingerprint()), TEXT)
+@settings(max_examples=40, deadline=None)
+def test_any_plan_can_be_kept_and_written_out_again(plans: list[PlanDocument], note: str) -> None:
+    """Whatever evidence it carries; a history is of one model, so each plan is tried in one of its own and then in the
+    first one's."""
+    with tempfile.TemporaryDirectory() as place:
+        first = Path(place, "0")
+        for number, document in enumerate(plans):
+            path, out = Path(place, f"plan{number}.json"), Path(place, "out.json")
+            write_plan(path, document)
+            history, _ = add(Path(place, str(number)), path, note)
+            assert read_history(Path(place, str(number))) == history
+            roll_back(history.folder, 1, out)
+            assert out.read_bytes() == path.read_bytes()
+            same = (len(document.layers), document.experts) == (len(plans[0].layers), plans[0].experts)
+            if number and same:
+                assert add(first, path)[0] == read_history(first)
+            elif number:
+                with pytest.raises(UsageError, match="keep a history for each model"):
+                    add(first, path)

@@ -138,8 +138,9 @@ def widths_of(model: str, document: PlanDocument) -> Widths:
                 f"model {shape.name} has {shape.experts} experts, the plan {document.experts}", where="--model"
             )
         shape = None
-    judged = document.evidence.get("model", {})
-    known = 0 if judged.get("assumed", True) else int(judged.get("expert_bytes", 0))
+    judged = document.evidence.get("model")
+    said = judged.get("expert_bytes") if isinstance(judged, dict) and not judged.get("assumed", True) else None
+    known = said if isinstance(said, int) and said > 0 else 0
     size = shape.expert_bytes if shape is not None and (model or not known) else known
     layers = len(document.layers)
     return Widths(expert_bytes=size, moe_layers=layers if shape is None else max(layers, len(shape.layers)))
