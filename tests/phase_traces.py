@@ -10,7 +10,7 @@ import numpy as np
 from tests.trace_files import Columns, joined, token_meta, write_trace
 
 LAYERS, EXPERTS, TOP_K, RANKS = (3, 5), 32, 2, 8
-PREFILL_TOKENS, DECODE_TOKENS = 512, 32
+PREFILL_TOKENS, DECODE_TOKENS = 2048, 32
 WIDTHS: dict[str, Any] = {"hidden": 7168, "intermediate": 2048, "weight_dtype": "fp8_block"}
 """Of DeepSeek-V3: seconds are calibrated, and reading an expert's weights costs."""
 

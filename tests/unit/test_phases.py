@@ -49,12 +49,12 @@ def test_each_phase_has_its_own_evidence_cost_model_and_file(made: tuple[dict[st
         assert one["plan_file"] == str(output.with_name(f"plan.{phase}.json"))
         assert (doc.phase, doc.fingerprint()) == (phase, one["fingerprint"])
     tokens = [report["phases"][phase]["split"] for phase in ("prefill", "decode")]
-    assert [one["fit_tokens"] + one["held_out_tokens"] for one in tokens] == [20 * 8 * 512, 20 * 16 * 32]
+    assert [one["fit_tokens"] + one["held_out_tokens"] for one in tokens] == [20 * 8 * 2048, 20 * 16 * 32]
     assert sorted(path.name for path in output.parent.iterdir()) == ["plan.decode.json", "plan.prefill.json"]
 
 
 def test_decode_pays_for_active_experts_and_prefill_for_tokens(made: tuple[dict[str, Any], int, Path]) -> None:
-    """Two tokens per expert: a second replica is one more expert to read; 32 tokens: the hot ones are halved."""
+    """Two tokens per expert: a second replica is one more expert to read; 128 tokens: the hot ones are halved."""
     plans = {phase: one["plan"] for phase, one in made[0]["phases"].items()}
     balanced = {row["policy"]: row for row in made[0]["phases"]["decode"]["candidates"]}["eplb"]
     assert plans["decode"]["redundant_slots"] == 0 and plans["prefill"]["redundant_slots"] == 8

