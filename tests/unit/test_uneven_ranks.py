@@ -62,7 +62,7 @@ def test_a_rank_of_half_the_speed_gets_half_the_load(trace: Path, tmp_path: Path
 
 
 def test_layers_wait_less_for_a_slow_rank_that_gets_less(tmp_path: Path) -> None:
-    """Prefill of a wide model, where time follows tokens: P99 308 → 291 µs (5 slots are padded to tiles of 128 tokens)."""
+    """Prefill of a wide model, where time follows tokens: P99 308 → 291 µs (tiles are padded to 128 tokens)."""
     path = phase_trace(tmp_path / "prefill.parquet")
     fields: dict[str, object] = {"ranks": 8, "ranks_per_node": 8}
     even = cluster(tmp_path / "even.toml", **fields)
