@@ -20,7 +20,7 @@ def rollout(
     faults: Annotated[
         str, typer.Option("--faults", metavar="NAMES", help="all, none, or names with commas between.")
     ] = "all",
-    ranks: Annotated[int, typer.Option("--ranks", metavar="N", min=1, max=5, help="Ranks of the small group.")] = 3,
+    ranks: Annotated[int, typer.Option("--ranks", metavar="N", min=1, max=4, help="Ranks of the small group.")] = 3,
     steps: Annotated[int, typer.Option("--steps", metavar="N", min=1, max=8, help="Steps that it serves.")] = 3,
     in_flight: Annotated[
         int, typer.Option("--in-flight", metavar="N", min=1, max=4, help="Steps that a rank may be ahead.")
