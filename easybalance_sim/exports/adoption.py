@@ -38,7 +38,7 @@ def adopt(
     module = exports.load(engine)
     file = module.read(path)
     ranks = _ranks(file, deployment)
-    layers = deployment.moe_layers or file.layers
+    layers = deployment.moe_layers or tuple(sorted(file.layers))
     file = _of_layers(file, layers, numbered=module.RULES.layers == MOE)
     notes = _assumed(file, deployment)
     experts = deployment.experts or file.experts or max(max(row) for row in file.rows) + 1
@@ -101,7 +101,7 @@ def _assumed(file: EngineFile, deployment: Deployment) -> list[str]:
     if deployment.moe_layers is not None:
         return []
     return [
-        f"the model is not known: every row is taken for an MoE layer, ids {file.layers[0]} to {file.layers[-1]} "
+        f"the model is not known: every row is taken for an MoE layer, ids {min(file.layers)} to {max(file.layers)} "
         "(say --model or --layers)"
     ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
-from easybalance_sim.exports.reading import shown
+from easybalance_sim.exports.reading import is_whole, shown
 from easybalance_sim.plan.lint import INT16_SLOTS, KERNEL_EXPERTS, WARNING, Finding
 
 NOT_INTEGER, RAGGED, NEGATIVE, RANGE, COVERAGE = "not-integer", "ragged", "negative", "range", "coverage"
@@ -82,7 +82,7 @@ def check_file(rules: Rules, file: EngineFile, deployment: Deployment) -> list[F
 
 
 def _largest_id(file: EngineFile) -> int:
-    return max((value for row in file.rows for value in row if type(value) is int), default=-1)
+    return max((value for row in file.rows for value in row if is_whole(value)), default=-1)
 
 
 def _unchecked(file: EngineFile, deployment: Deployment, experts: int) -> Iterator[Finding]:
@@ -152,6 +152,9 @@ def _ranks(rules: Rules, file: EngineFile, deployment: Deployment, slots: int) -
 def _layers(rules: Rules, file: EngineFile, deployment: Deployment) -> list[Finding]:
     if rules.layers == HIDDEN:
         return _hidden_rows(rules, file, deployment)
+    if rules.layers == MOE and set(file.layers) != set(range(len(file.layers))):
+        what = f"{len(file.layers)} rows are numbered {min(file.layers)} to {max(file.layers)}, not from 0 without gaps"
+        return rules.found(LAYERS, what)
     if deployment.moe_layers is None:
         return []
     if rules.layers == ABSOLUTE:
@@ -202,9 +205,13 @@ def _places(file: EngineFile, row: int, ranks: int | None) -> list[int] | None:
 def _row(
     rules: Rules, row: Sequence[Any], layer: int, experts: int, rank_of_slot: Sequence[int] | None
 ) -> list[Finding]:
-    wrong = [slot for slot, value in enumerate(row) if type(value) is not int]
+    if not row:
+        return rules.found(COVERAGE, "no slots", layer=layer)
+    wrong = [slot for slot, value in enumerate(row) if not is_whole(value)]
     if wrong:
-        what = f"{shown(row[wrong[0]])} is not a whole number{_more(len(wrong))}"
+        first = row[wrong[0]]
+        kind = "beyond 64 bits" if type(first) is int else "not a whole number"
+        what = f"{shown(first)} is {kind}{_more(len(wrong))}"
         return rules.found(NOT_INTEGER, what, layer=layer, slot=wrong[0])
     findings = []
     below = [slot for slot, value in enumerate(row) if value < 0]

@@ -18,7 +18,15 @@ from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.placement import Limits, Placement, placement
-from easybalance_sim.exports.reading import count, parse_yaml, read_text, require_list, require_mapping, shown
+from easybalance_sim.exports.reading import (
+    count,
+    parse_yaml,
+    read_text,
+    require_layers,
+    require_list,
+    require_mapping,
+    shown,
+)
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import write_sidecar
 from easybalance_sim.exports.writing import require_output, require_schema
@@ -26,7 +34,7 @@ from easybalance_sim.files import write_text
 from easybalance_sim.plan.lint import ERROR, INT16_SLOTS, KERNEL_EXPERTS, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 
-TITLE = "TensorRT-LLM (MoeLoadBalancerConfig, commit c85e8726)"
+TITLE = "TensorRT-LLM c85e8726"
 SUFFIXES = (".yaml", ".yml")
 SCHEMAS = ()
 ROWS, SLOTS, UPDATES = "initial_global_assignments", "num_slots", "layer_updates_per_iter"
@@ -111,8 +119,11 @@ def read(path: Path) -> EngineFile:
     assignments = require_mapping(content.get(ROWS), ROWS, where)
     if not assignments:
         raise PlanError(f"{ROWS} has no layer", where=where)
-    layers = tuple(_layer_id(key, where) for key in assignments)
-    rows = tuple(tuple(require_list(row, f"layer {key}", where)) for key, row in assignments.items())
+    layers = require_layers(assignments, ROWS, where)
+    rows = tuple(
+        tuple(require_list(row, f"layer {layer}", where))
+        for layer, row in zip(layers, assignments.values(), strict=True)
+    )
     return EngineFile(
         path=path,
         layers=layers,
@@ -125,14 +136,6 @@ def read(path: Path) -> EngineFile:
 def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
     """Everything that is wrong with `file`, whether TensorRT-LLM looks or not."""
     return check_file(RULES, file, deployment)
-
-
-def _layer_id(key: Any, where: str) -> int:
-    if type(key) is int:
-        return key
-    if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10:
-        return int(key)
-    raise PlanError(f"{ROWS} has the key {shown(key)}, expected a layer id", where=where)
 
 
 def _keys(content: dict[Any, Any]) -> list[Finding]:

@@ -24,6 +24,7 @@ from easybalance_sim.exports.reading import (
     count,
     parse_json,
     read_text,
+    require_layers,
     require_list,
     require_mapping,
     require_rows,
@@ -41,8 +42,8 @@ TITLE = "vLLM 0.33.0"
 SUFFIXES = ("", ".jsonl", ".json")
 PLUGIN, JSON_LINES, JSON_LIST = "plugin", "pr41141", "pr49572"
 SCHEMAS = (PLUGIN, JSON_LINES, JSON_LIST)
-RECORD, VERSION, ONE_ROW = "eplb_initial_mapping", 1, "one-row"
-_RECORD_KEYS = ("record_type", "version", "num_redundant_experts", "num_slots", "initial_global_assignments")
+RECORD, VERSION, ONE_ROW, ROWS = "eplb_initial_mapping", 1, "one-row", "initial_global_assignments"
+_RECORD_KEYS = ("record_type", "version", "num_redundant_experts", "num_slots", ROWS)
 _LIMITS = Limits(engine="vLLM", redundant=1023)
 _NOT_WRITTEN = {
     "pr53022": "the keys of its file are in none of its texts",
@@ -105,7 +106,7 @@ def _record(placed: Placement) -> str:
         "version": VERSION,
         "num_redundant_experts": placed.redundant,
         "num_slots": placed.slots,
-        "initial_global_assignments": {str(place): row for place, row in enumerate(_rows(placed))},
+        ROWS: {str(place): row for place, row in enumerate(_rows(placed))},
     }
     return json.dumps(record) + "\n"
 
@@ -182,23 +183,22 @@ def _counted(lines: list[str]) -> list[tuple[int, str]]:
 
 def _read_record(path: Path, record: dict[Any, Any]) -> EngineFile:
     where = str(path)
-    assignments = require_mapping(record.get("initial_global_assignments"), "initial_global_assignments", where)
+    assignments = require_mapping(record.get(ROWS), ROWS, where)
     if not assignments:
-        raise PlanError("initial_global_assignments has no layer", where=where)
+        raise PlanError(f"{ROWS} has no layer", where=where)
+    layers = require_layers(assignments, ROWS, where)
+    rows = zip(layers, assignments.values(), strict=True)
+    slots, redundant = count(record.get("num_slots")), count(record.get("num_redundant_experts"))
+    said = None if slots is None or redundant is None else slots - redundant
     return EngineFile(
         path=path,
-        layers=tuple(_layer_number(key, where) for key in assignments),
-        rows=tuple(tuple(require_list(row, f"layer {key}", where)) for key, row in assignments.items()),
-        slots=count(record.get("num_slots")),
-        redundant=count(record.get("num_redundant_experts")),
+        layers=layers,
+        rows=tuple(tuple(require_list(row, f"layer {layer}", where)) for layer, row in rows),
+        slots=slots,
+        experts=said if said and said > 0 else None,
+        redundant=redundant,
         findings=tuple(_record_findings(record)),
     )
-
-
-def _layer_number(key: Any, where: str) -> int:
-    if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10:
-        return int(key)
-    raise PlanError(f"initial_global_assignments has the key {shown(key)}, expected a layer number", where=where)
 
 
 def _record_findings(record: dict[Any, Any]) -> list[Finding]:
