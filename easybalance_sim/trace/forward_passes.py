@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +32,30 @@ class Forward:
         return self.before[:, None] + np.cumsum(self.real, axis=1) - 1
 
 
-def forward_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Forward:
-    """Read the arguments as Hugging Face models take them; of other modules the first tensor is the tokens: ids [B, S],
-    hidden states [B, S, H], or [S, H] of one request. Raises `UsageError` when rows or padding cannot be told."""
+def named_arguments(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names that the model's `forward` gives them, in its order."""
+    try:
+        bound = inspect.signature(model.forward).bind_partial(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {str(place): value for place, value in enumerate(args)} | dict(kwargs)
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            found |= value
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            found |= {f"{name}[{place}]": one for place, one in enumerate(value)}
+        else:
+            found[name] = value
+    return found
+
+
+def forward_of(kwargs: Mapping[str, Any]) -> Forward:
+    """Read named arguments as Hugging Face models take them; of other modules the first tensor is the tokens: ids
+    [B, S], hidden states [B, S, H], or [S, H] of one request. Raises `UsageError` when rows or padding cannot be
+    told."""
     named = [kwargs.get(name) for name in ("input_ids", "inputs_embeds")]
-    first = next((one for one in (*named, *args, *kwargs.values()) if hasattr(one, "is_floating_point")), None)
+    first = next((one for one in (*named, *kwargs.values()) if hasattr(one, "is_floating_point")), None)
     if first is None or first.ndim not in (2, 3):
         raise UsageError("the call has no tensor of tokens", fix="call the model with input_ids, or [B, S, H] states")
     hidden = first.is_floating_point()

@@ -22,7 +22,7 @@ from easybalance_sim.arrays import AnyArray, BoolArray, IntArray
 from easybalance_sim.cluster.shapes import find_shape
 from easybalance_sim.errors import UsageError
 from easybalance_sim.trace.conversion import with_model
-from easybalance_sim.trace.forward_passes import Forward, forward_of
+from easybalance_sim.trace.forward_passes import Forward, forward_of, named_arguments
 from easybalance_sim.trace.recorded_ids import checked_ids
 from easybalance_sim.trace.routers import (
     Choice,
@@ -48,6 +48,7 @@ from easybalance_sim.trace.writer import TokenTraceWriter, token_trace_writer
 
 RUNNERS_UP = 4
 """Runners-up that are kept of each layer, where there are so many."""
+WITHOUT = "record without all_scores"
 _HELD_BYTES = 1 << 26
 _TIE = 1e-3
 
@@ -144,10 +145,13 @@ class Recorder:
         self._flush()
 
     def _begin(self, model: Any, args: Any, kwargs: Any) -> None:
-        # What an earlier pass left that ended in an exception is no part of this one.
+        # An earlier pass that ended in an exception may have left some.
+        self._forget()
+        self._forward = forward_of(named_arguments(model, args, kwargs))
+
+    def _forget(self) -> None:
         for kept in (*self._decided, *self._passed):
             kept.clear()
-        self._forward = forward_of(args, kwargs)
 
     def _end(self, model: Any, args: Any, output: Any) -> None:
         forward, self._forward = self._forward, None
@@ -163,6 +167,7 @@ class Recorder:
         real = forward.real.copy()
         real[sorted(rows.ended)] = False
         choices = [self._choice(place, real.size) for place in range(len(self._routers))]
+        self._forget()
         if real.any():
             self._append(rows, real, forward.positions[real], DECODE if decode else PREFILL, choices)
 
@@ -214,13 +219,17 @@ class Recorder:
 
     def _scores(self, choices: list[Choice], kept: BoolArray, ids: AnyArray) -> dict[str, Any]:
         """The score columns of the kept tokens; none when the scores by which experts are chosen are not known."""
-        if self._scored is False or any(one.logits is None for one in choices):
+        asked = self._meta.all_scores is not msgspec.UNSET
+        silent = next((r.name for r, one in zip(self._routers, choices, strict=True) if one.logits is None), None)
+        if asked and silent is not None:
+            raise UsageError(f"router {silent} does not return the scores of all experts", fix=WITHOUT)
+        if self._scored is False or silent is not None:
             return {}
         pairs = zip(self._routers, choices, strict=True)
         scores = _stacked([selection_scores(router, one.logits) for router, one in pairs], kept)
         others = scores.copy()
         np.put_along_axis(others, ids, -np.inf, axis=2)
-        if not self._explained(np.take_along_axis(scores, ids, axis=2), others):
+        if not self._explained(np.take_along_axis(scores, ids, axis=2), others, asked):
             return {}
         runners_up = min(RUNNERS_UP, self._meta.experts - self._meta.top_k)
         found: dict[str, Any] = {}
@@ -230,20 +239,19 @@ class Recorder:
                 "runner_up": best.astype(self._meta.dtype),
                 "runner_up_scores": np.take_along_axis(scores, best, axis=2).astype(np.float16),
             }
-        if self._meta.all_scores is not msgspec.UNSET:
+        if asked:
             found["all_scores"] = scores.astype(np.float16)
         return found
 
-    def _explained(self, chosen: AnyArray, others: AnyArray) -> bool:
+    def _explained(self, chosen: AnyArray, others: AnyArray, asked: bool) -> bool:
         """Whether the chosen experts have the best scores; the first step decides. [T, L, K] and [T, L, E] scores."""
         free = [place for place, router in enumerate(self._routers) if not router.grouped]
         worst = (others[:, free].max(axis=2) - chosen[:, free].min(axis=2)).max(initial=-np.inf)
         fits = bool(worst <= _TIE)
-        asked = self._meta.all_scores is not msgspec.UNSET
         if not fits and (asked or self._scored):
             raise UsageError(
                 "the routers do not choose by the softmax, or sigmoid and bias, of what they return",
-                fix="record without all_scores",
+                fix=WITHOUT,
             )
         self._scored = fits
         return fits
@@ -294,7 +302,7 @@ def _stops(model: Any, said: Sequence[int] | None) -> list[int]:
 
 def _meta(model: Any, routers: Sequence[Router], ranks: int, all_scores: bool) -> TraceMeta:
     config = getattr(model, "config", None)
-    first = routers[0]
+    first, groups = routers[0], config_value(config, ("n_group", "num_group")) or 1
     name = getattr(config, "_name_or_path", "") or getattr(config, "model_type", "") or type(model).__name__
     bias = [one.bias for one in routers]
     known = tuple(tuple(one.float().cpu().tolist()) for one in bias) if all(one is not None for one in bias) else ()
@@ -308,8 +316,8 @@ def _meta(model: Any, routers: Sequence[Router], ranks: int, all_scores: bool) -
         engine="pytorch",
         recorder="router hooks",
         ranks=ranks,
-        groups=max(1, config_value(config, ("n_group", "num_group"))),
-        topk_group=max(1, config_value(config, ("topk_group",))),
+        groups=groups,
+        topk_group=min(groups, config_value(config, ("topk_group",)) or groups),
         hidden=config_value(config, ("hidden_size",)),
         intermediate=config_value(config, ("moe_intermediate_size", "intermediate_size")),
         all_scores=ScoreMeta(bias=known) if all_scores else msgspec.UNSET,

@@ -144,3 +144,35 @@ def test_several_batches_are_new_requests(tmp_path: Path) -> None:
     columns = read_columns(token_trace(tmp_path / "t.parquet"))
     assert columns["request"].tolist() == [0] * 3 + [1] * 3 + [10] * 3 + [11] * 3
     assert columns["workload"].tolist() == ["law"] * 6 + ["code"] * 6
+
+
+class Letters:
+    """A tokenizer of single letters, padded on the left."""
+
+    pad_token, eos_token = None, "end"
+
+    def __call__(self, texts: list[str], return_tensors: str, padding: bool) -> dict[str, Any]:
+        width = max(map(len, texts))
+        ids = [[PAD] * (width - len(text)) + [2 + ord(letter) % 60 for letter in text] for text in texts]
+        return {"input_ids": torch.tensor(ids), "attention_mask": (torch.tensor(ids) != PAD).long()}
+
+
+def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recording.md").read_text(encoding="utf-8")
+    code = text.split("```python\n")[1].split("```")[0]
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name, padding_side: Letters())
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM, "from_pretrained", lambda name, dtype: made("Olmoe").to(dtype)
+    )
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/recording.md", "exec"), {})
+    trace = token_trace(tmp_path / "trace.parquet")
+    columns = read_columns(trace, gates=True)
+    assert trace.check().requests == 4
+    assert set(zip(columns["request"].tolist(), columns["workload"].tolist(), strict=True)) == {
+        (0, "law"), (1, "law"), (2, "code"), (3, "code")
+    }  # fmt: skip
+    assert (columns["source_rank"] == columns["request"] % 8).all()
+    assert int((columns["phase"] == "prefill").sum()) == sum(
+        map(len, ["The contract says", "A tort is", "def fibonacci(n):", "SELECT name FROM"])
+    )

@@ -126,6 +126,9 @@ def test_scores_that_do_not_explain_the_choice_are_left_out(tmp_path: Path) -> N
     (batch,) = token_trace(tmp_path / "t.parquet").batches(scores=True)
     assert batch.runner_up is None and batch.tokens == 6
     (tmp_path / "t.parquet").unlink()
+    assert refused(tmp_path, model([block(ids_first_router())]), all_scores=True) == (
+        "router layers.0.gate does not return the scores of all experts — record without all_scores"
+    )
     assert refused(tmp_path, made, all_scores=True) == (
         "the routers do not choose by the softmax, or sigmoid and bias, of what they return — record without all_scores"
     )
@@ -151,7 +154,7 @@ def test_batches_with_a_cache_and_padding(tmp_path: Path) -> None:
     made = model([block(linear_router())])
     mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
     with record(made, tmp_path / "t.parquet", top_k=TOP_K, ranks=2) as recorder:
-        made(states(2, 3), attention_mask=mask, past_key_values=Cache(0))
+        made(states(2, 3), mask, Cache(0))
         made(states(2, 1), attention_mask=torch.nn.functional.pad(mask, (0, 1), value=1), past_key_values=Cache(3))
         recorder.requests([11, 10], workload="law")
         made(states(2, 1), past_key_values=Cache(0))
