@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.hardware import ExpertTable, load_profile, profile_names
 from easybalance_sim.cluster.shapes import load_shape
-from easybalance_sim.cost.anchored import AnchoredCost, anchored_cost, dealt_evenly
+from easybalance_sim.cost.anchored import anchored_cost, dealt_evenly
 from easybalance_sim.cost.expert import ExpertCost, expert_cost
 from easybalance_sim.cost.memory import kv_loss_frac
 from easybalance_sim.cost.network import link_cost
@@ -26,7 +26,7 @@ KERNELS = [(gpu, row.kernel) for gpu in ("h200", "gb200", "h20") for row in load
 counts = st.lists(st.integers(0, 3000), min_size=2, max_size=9)
 
 
-def _expert_seconds(cost: ExpertCost | AnchoredCost, slots: list[int]) -> float:
+def _expert_seconds(cost: ExpertCost, slots: list[int]) -> float:
     total = np.array([[[sum(slots)]]], np.int32)
     start = np.array([0, len(slots)], np.int32)
     seconds, _ = cost.seconds(np.array([[slots]], np.int32), total, start, np.ones(1))
@@ -141,13 +141,17 @@ def test_a_table_of_the_formulas_own_balanced_times_changes_nothing_but_the_leve
 ) -> None:
     formula = expert_cost(load_profile(kernel[0]), DSV3, "decode", kernel[1])
     arriving = sum(slots)
-    even = [int(count) for count in dealt_evenly(np.array([arriving]), len(slots))[0]]
-    us = factor * 1e6 * _expert_seconds(formula, even)
-    table = ExpertTable(tokens=(arriving, 2 * arriving), us=(us, us), slots=len(slots), calibrated=True, source="t")
-    anchored = anchored_cost(table, formula, 1)
-    assert _expert_seconds(anchored, even) == pytest.approx(us * 1e-6)
-    assert _expert_seconds(anchored, slots) == pytest.approx(factor * _expert_seconds(formula, slots))
-    assert _expert_seconds(anchored, [0] * len(slots)) == 0
+    even = dealt_evenly(np.array([[[arriving]]]), len(slots))[:, :, 0]
+    flat = ExpertTable(tokens=(arriving, 2 * arriving), us=(1, 1), slots=len(slots), calibrated=True, source="t")
+    # `level` is the table's time over the formula's.
+    us = factor / anchored_cost(flat, formula, 1).level(arriving)
+    anchored = anchored_cost(msgspec.structs.replace(flat, us=(us, us)), formula, 1)
+    distinct = np.rint(np.array([[[arriving]]]) * anchored.tokens_of_assignment).astype(np.int32)
+    start = np.array([0, len(slots)], np.int32)
+    for counts in (even, np.array([[slots]], np.int32)):
+        level, plain = (model.seconds(counts, distinct, start, np.ones(1))[0][0, 0] for model in (anchored, formula))
+        assert level == pytest.approx(factor * plain)
+    assert anchored.seconds(0 * even, distinct, start, np.ones(1))[0][0, 0] == 0
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import comb
 
 import msgspec
 import numpy as np
@@ -96,11 +97,37 @@ def test_beyond_four_times_the_table_is_refused() -> None:
 
 def test_what_the_label_is_made_of() -> None:
     assert _anchored().name == "expert table mine.csv, skew by fp8_block deepgemm_masked"
-    assert (_anchored().band_p90, _anchored().reasons) == (0.33, ())
+    assert (_anchored().band_p90, _anchored().reasons) == (0.29, ())
     guess = expert_cost(load_profile("h200"), assumed_shape((0,), 256, 8), "decode")
     assert _anchored(formula=guess).reasons == ("the model's widths are assumed",)
     doubted = ExpertTable(tokens=(1, 2), us=(1, 2), calibrated=False, why="another clock", source="t.csv")
     assert _anchored(doubted).reasons == ("another clock",)
+
+
+def test_a_balanced_rank_gets_the_distinct_tokens_of_uniform_choices() -> None:
+    """4 of 256 experts, top-8: a token reaches them with probability 1 - C(252, 8) / C(256, 8)."""
+    reached = 1 - comb(252, 8) / comb(256, 8)
+    assert _anchored().tokens_of_assignment == pytest.approx(reached * 256 / (4 * 8))
+    assert 0.9 < _anchored().tokens_of_assignment < 1
+    whole = anchored_cost(msgspec.structs.replace(TABLE, slots=256), FORMULA, 1)
+    assert whole.tokens_of_assignment == pytest.approx(1 / 8)
+
+
+def test_fewer_distinct_tokens_than_a_balanced_rank_has_move_fewer_rows() -> None:
+    """A kernel that moves rows; half of the balanced number of tokens brings the same assignments."""
+    moves = replace(FORMULA, kernel=msgspec.structs.replace(FORMULA.kernel, tok=50.0))
+    cost, counts, start = (
+        _anchored(formula=moves),
+        np.array([[[100, 100, 100, 100]]], np.int32),
+        frozen([0, 4], np.int32),
+    )
+    usual = round(400 * cost.tokens_of_assignment)
+    found = [
+        float(cost.seconds(counts, np.array([[[distinct]]], np.int32), start, ONE)[0][0, 0])
+        for distinct in (usual, usual // 2)
+    ]
+    assert found[0] == pytest.approx(500e-6)
+    assert found[1] < 0.95 * found[0]
 
 
 def test_dealt_evenly() -> None:

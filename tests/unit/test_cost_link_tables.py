@@ -88,7 +88,7 @@ def test_one_domain_only() -> None:
 
 
 def test_a_profile_without_the_table_says_what_would_help() -> None:
-    with pytest.raises(ProfileError, match="profile h100: has no table of the nccl all-to-all . import one"):
+    with pytest.raises(ProfileError, match="profile h100: has no table of the nccl all-to-all — import one"):
         _link()
 
 

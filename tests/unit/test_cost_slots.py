@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -96,9 +97,11 @@ def test_a_table_twice_as_slow_as_the_formula_doubles_both(model: str, phase: st
     plain = cost_of(model, phase, gpu)
     assert isinstance(plain.expert, ExpertCost)
     tokens = [float(SLOTS * each) for each in (1, 64, 128, 256)]
-    us = tuple(2e6 * expert_s(plain, int(each) // SLOTS) for each in tokens)
-    table = ExpertTable(tokens=tuple(tokens), us=us, slots=SLOTS, calibrated=True, source="t.csv")
-    anchored = replace(plain, expert=AnchoredCost(table=table, formula=plain.expert, slots=SLOTS))
+    table = ExpertTable(tokens=tuple(tokens), us=(1.0,) * len(tokens), calibrated=True, source="t.csv")
+    expert = AnchoredCost(table=table, formula=plain.expert, slots=SLOTS)
+    # At level 1e-6 s over the formula's seconds; twice those makes a level of 2.
+    us = tuple(2.0 / expert.level(each) for each in tokens)
+    anchored = replace(plain, expert=replace(expert, table=msgspec.structs.replace(table, us=us)))
     for each in (1.0, 128.0, 256.0):
         line, found = slot_cost(plain, each), slot_cost(anchored, each)
         assert found.active_s == pytest.approx(2 * line.active_s)
