@@ -41,13 +41,13 @@ def adopt(
     from easybalance_sim.files import require_place
     from easybalance_sim.plan.planfile import write_plan
 
-    require_place(output, keep=[file])
+    require_place(output, keep=[file, *(file.rglob("*") if file.is_dir() else ())])
     deployment = deployment_of(model, ranks=ranks, experts=experts, layers=parse_layers(layers))
     report = lint_file(file, engine, deployment)
     if report.errors:
         emit(table(report))
         raise typer.Exit(1)
-    made = adopted(file, engine, deployment, model=model, ranks_per_node=ranks_per_node)
+    made = adopted(file, engine, deployment, ranks_per_node=ranks_per_node)
     write_plan(output, made.document)
     plan = made.document
     slots = sum(plan.plan_slots_per_rank)

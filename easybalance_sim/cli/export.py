@@ -71,8 +71,7 @@ def export(
     from easybalance_sim.exports.deployment import deployment_for
     from easybalance_sim.plan.planfile import read_plan
 
-    if output.exists() and plan.exists() and output.samefile(plan):
-        raise UsageError("this is the plan file, it would be lost", where=str(output), fix="choose another -o")
+    _require_apart(plan, output)
     module = exports.load(engine)
     document = read_plan(plan)
     deployment = deployment_for(document, model, hidden_layers)
@@ -85,6 +84,15 @@ def export(
     content = _content(engine, document, written)
     emit(json.dumps(content, indent=2) if format is Format.JSON else _table(module.TITLE, written))
     say_notes([*notes, *written.notes])
+
+
+def _require_apart(plan: Path, output: Path) -> None:
+    """Raise `UsageError` where the file or its sidecar would take the place of the plan."""
+    from easybalance_sim.exports.sidecar import sidecar_of
+
+    for place in (output, sidecar_of(output)):
+        if place.exists() and plan.exists() and place.samefile(plan):
+            raise UsageError("this is the plan file, it would be lost", where=str(place), fix="choose another -o")
 
 
 def _require_accepted(document: PlanDocument, plan: Path, force: bool) -> list[str]:

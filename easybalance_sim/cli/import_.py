@@ -73,7 +73,7 @@ def import_(
     if name not in names():
         known = ", ".join(known.replace("_", "-") for known in names())
         raise UsageError(f"no kind {kind!r}", fix=f"choose {known}")
-    require_place(output, [source])
+    require_place(output, keep=[source, *(source.rglob("*") if source.is_dir() else ())])
     job = Conversion(
         source=source, output=output, concurrency=concurrency, order=order.value, arrivals=arrivals,
         step_s=step_ms / 1000, ranks=ranks, seed=seed, drain=drain, midway=midway, group_by=group_by,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +69,10 @@ def parse_layers(text: str | None) -> tuple[int, ...] | None:
         return None
     ids: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip())
+        if found is None:
             raise UsageError(f"{text!r} is not a list of layer ids", where="--layers", fix="write 3-60 or 0,1,2")
-        ids += range(int(first), int(last) + 1) if dash else [int(first)]
+        ids += range(int(found[1]), int(found[2] or found[1]) + 1)
     if not ids or len(set(ids)) != len(ids):
         raise UsageError(f"{text!r} has no layer, or one twice", where="--layers", fix="write 3-60 or 0,1,2")
     return tuple(ids)

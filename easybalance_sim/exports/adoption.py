@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from easybalance_sim import exports
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.exports.checks import MOE
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.fillers import ADOPTED, FILLERS, filled_up
+from easybalance_sim.exports.linting import complete
 from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document
 
 POLICY = "adopted"
 STATUS = "not judged"
+NODE = 8
+"""Ranks that share NVLink where nothing is said, as in an HGX machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,39 +31,42 @@ class Adopted:
     notes: tuple[str, ...]
 
 
-def adopt(
-    path: Path, engine: str, deployment: Deployment, *, model: str = "", ranks_per_node: int | None = None
-) -> Adopted:
+def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: int | None = None) -> Adopted:
     """The plan file of an engine's file that has passed its rules; rows of dense and MTP layers are left out.
 
+    What `deployment` does not say is taken from the file's sidecar, where that vouches for the file.
     Where layers have slots of their own number, the smaller ones are filled up with second copies of experts on the
     rank that alone serves them, which leaves the load of every rank as it was. Raises `PlanError`, `UsageError`.
     """
     module = exports.load(engine)
     file = module.read(path)
+    deployment, _ = complete(path, deployment)
     ranks = _ranks(file, deployment)
     layers = deployment.moe_layers or tuple(sorted(file.layers))
     file = _of_layers(file, layers, numbered=module.RULES.layers == MOE)
-    notes = _assumed(file, deployment)
+    notes = [*_assumed(file, deployment), *_nodes(ranks, ranks_per_node)]
+    adopted: dict[str, Any] = {"engine": module.TITLE, "file": path.name, "sha256": _digest(path), "notes": notes}
     experts = deployment.experts or file.experts or max(max(row) for row in file.rows) + 1
     if file.ranks_of_rows is not None and len(set(file.ranks_of_rows)) > 1:
-        file, added = _filled_up(file)
+        file, added = filled_up(file)
+        adopted[FILLERS] = {str(layer): slots for layer, slots in added.items()}
         notes.append(
-            f"layers differ in slots: filled up with second copies on the same rank ({added} in all), which leaves the "
-            "load of every rank as deployed (`ebsim lint` reports them, an export refuses them)"
+            f"layers differ in slots: filled up with second copies on the same rank ({sum(map(len, added.values()))} "
+            "in all), which leaves the load of every rank as deployed (`ebsim lint` warns of them, only an export for "
+            "omni leaves them out)"
         )
     plan = file.plan(experts, ranks, POLICY)
-    topology = uniform(ranks, ranks_per_node or min(8, ranks), 1)
+    topology = uniform(ranks, ranks_per_node or min(NODE, ranks), 1)
     made = document(
         plan,
         layer_ids=layers,
         topology=replace(topology, slots_per_rank=plan.slots_per_rank),
         trace=_NO_TRACE,
         dispatch="even",
-        evidence={"adopted": {"engine": module.TITLE, "file": path.name, "sha256": _digest(path), "notes": notes}},
+        evidence={ADOPTED: adopted},
         verdict={"status": STATUS, "findings": []},
         migration={},
-        model=model or "unknown",
+        model=deployment.model or "unknown",
     )
     return Adopted(document=made, notes=tuple(notes))
 
@@ -97,6 +104,12 @@ def _of_layers(file: EngineFile, layers: Sequence[int], *, numbered: bool) -> En
     )
 
 
+def _nodes(ranks: int, ranks_per_node: int | None) -> list[str]:
+    if ranks_per_node is not None or ranks <= NODE:
+        return []
+    return [f"{NODE} ranks per node are assumed (say --ranks-per-node)"]
+
+
 def _assumed(file: EngineFile, deployment: Deployment) -> list[str]:
     if deployment.moe_layers is not None:
         return []
@@ -104,35 +117,6 @@ def _assumed(file: EngineFile, deployment: Deployment) -> list[str]:
         f"the model is not known: every row is taken for an MoE layer, ids {min(file.layers)} to {max(file.layers)} "
         "(say --model or --layers)"
     ]
-
-
-def _filled_up(file: EngineFile) -> tuple[EngineFile, int]:
-    """Every rank with as many slots in each layer as in its fullest one; the number of slots that were added."""
-    devices = file.ranks_of_rows or ()
-    wanted = tuple(max(sizes) for sizes in zip(*devices, strict=True))
-    rows = tuple(
-        _fill(row, sizes, wanted, f"{file.path}: layer {layer}")
-        for row, sizes, layer in zip(file.rows, devices, file.layers, strict=True)
-    )
-    added = sum(len(new) - len(old) for new, old in zip(rows, file.rows, strict=True))
-    return replace(file, rows=rows, ranks_of_rows=(wanted,) * len(rows)), added
-
-
-def _fill(row: Sequence[int], sizes: Sequence[int], wanted: Sequence[int], where: str) -> tuple[int, ...]:
-    filled: list[int] = []
-    start, replicas = 0, Counter(row)
-    for rank, (size, room) in enumerate(zip(sizes, wanted, strict=True)):
-        held = row[start : start + size]
-        alone = [expert for expert in held if replicas[expert] == 1]
-        if room > size and not alone:
-            raise PlanError(
-                f"rank {rank} has {size} slots here and {room} in other layers, and serves no expert alone",
-                where=where,
-                fix="give every layer the same slots",
-            )
-        filled += [*held, *(alone[at % len(alone)] for at in range(room - size))]
-        start += size
-    return tuple(filled)
 
 
 def _digest(path: Path) -> str:

@@ -21,7 +21,8 @@ DECLARED, EXPECTED, REDUNDANT = "slots-declared", "slots-expected", "redundant"
 LAYERS, EXTRA_LAYERS, MTP = "layers", "extra-layers", "mtp"
 SLOT_LIMIT, EXPERT_LIMIT, REDUNDANT_LIMIT = "slot-limit", "expert-limit", "redundant-limit"
 UNKNOWN_KEY, SUFFIX, DEVICE_ORDER, MOVED = "unknown-key", "suffix", "device-order", "moved"
-CHECKSUM, PLAN_FILE, UNCHECKED = "checksum", "plan-file", "unchecked"
+CHECKSUM, EXPORTED_FOR, PLAN_FILE = "checksum", "exported-for", "plan-file"
+FILLER, UNCHECKED = "filler", "unchecked"
 
 MOST_REDUNDANT = 1023
 """vLLM's limit of `num_redundant_experts`."""

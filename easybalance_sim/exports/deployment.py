@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from easybalance_sim.cluster.shapes import find_shape, load_shape
+from easybalance_sim.exports.checks import EXPORTED_FOR
 from easybalance_sim.exports.engine_file import Deployment
+from easybalance_sim.exports.sidecar import Sidecar
+from easybalance_sim.plan.lint import ERROR, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 
 
@@ -31,6 +36,7 @@ def deployment_of(
         moe_layers=layers or shape.layers,
         mtp_layers=shape.mtp_layers,
         redundant=redundant,
+        model=shape.name,
     )
 
 
@@ -43,3 +49,50 @@ def deployment_for(document: PlanDocument, model: str = "", hidden_layers: int |
     slots = sum(document.plan_slots_per_rank)
     known = deployment_of(model or named, ranks=document.topology.ranks, redundant=slots - document.experts)
     return replace(known, hidden_layers=hidden_layers or known.hidden_layers)
+
+
+_FACTS = {
+    "ranks": "ranks",
+    "experts": "experts",
+    "hidden_layers": "layers, dense ones included",
+    "moe_layers": "MoE layers",
+    "redundant": "redundant experts",
+}
+"""Facts of a deployment, as messages call them."""
+
+
+def with_sidecar(said: Deployment, sidecar: Sidecar) -> tuple[Deployment, tuple[Finding, ...]]:
+    """What is said of the engine's start, the rest as the file's sidecar has it; an error for each contradiction."""
+    mtp = sidecar.mtp_layers or ()
+    exported = Deployment(
+        ranks=sidecar.ranks,
+        experts=sidecar.experts,
+        hidden_layers=sidecar.hidden_layers,
+        moe_layers=tuple(layer for layer in sidecar.layers if layer not in mtp),
+        mtp_layers=mtp,
+        redundant=sum(sidecar.slots_per_rank) - sidecar.experts,
+        model=sidecar.model,
+    )
+    known: dict[str, Any] = {name: _first(getattr(said, name), getattr(exported, name)) for name in (*_FACTS, "model")}
+    if said.moe_layers is None:
+        known["mtp_layers"] = mtp
+    return replace(said, **known), tuple(_contradictions(said, exported))
+
+
+def _first(flag: Any, other: Any) -> Any:
+    return other if flag in (None, "") else flag
+
+
+def _contradictions(said: Deployment, exported: Deployment) -> Iterator[Finding]:
+    for name in _FACTS:
+        flag, file = getattr(said, name), getattr(exported, name)
+        if flag is not None and file is not None and flag != file:
+            message = f"the file was exported for {_words(name, file)}, the engine has {_words(name, flag)}"
+            yield Finding(level=ERROR, message=message, rule=EXPORTED_FOR)
+
+
+def _words(name: str, fact: int | tuple[int, ...]) -> str:
+    if isinstance(fact, int):
+        return f"{fact} {_FACTS[name]}"
+    span = f" ({fact[0]} to {fact[-1]})" if fact else ""
+    return f"{len(fact)} {_FACTS[name]}{span}"

@@ -69,7 +69,7 @@ class Deployment:
 
     ranks: EP size · experts: routed experts E · hidden_layers: all layers of the model, dense ones included ·
     moe_layers: absolute ids of the MoE layers · mtp_layers: absolute ids of MTP layers with experts ·
-    redundant: slots beyond E that the engine is told of.
+    redundant: slots beyond E that the engine is told of · model: its name, "" = not known.
     """
 
     ranks: int | None = None
@@ -78,3 +78,4 @@ class Deployment:
     moe_layers: tuple[int, ...] | None = None
     mtp_layers: tuple[int, ...] = ()
     redundant: int | None = None
+    model: str = ""

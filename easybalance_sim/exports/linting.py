@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import msgspec
 
 from easybalance_sim import exports
 from easybalance_sim.errors import PlanError
-from easybalance_sim.exports.checks import MOE, MOVED, PLAN_FILE, UNCHECKED
+from easybalance_sim.exports.checks import FILLER, MOE, MOVED, PLAN_FILE, UNCHECKED
+from easybalance_sim.exports.deployment import with_sidecar
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.fillers import filled_experts
 from easybalance_sim.exports.moves import check_moves
-from easybalance_sim.exports.sidecar import check_sidecar
+from easybalance_sim.exports.placement import MODEL_UNKNOWN
+from easybalance_sim.exports.sidecar import read_sidecar
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding, lint
-from easybalance_sim.plan.planfile import FORMAT, read_plan
+from easybalance_sim.plan.planfile import FORMAT, PlanDocument, read_plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +54,35 @@ class Report:
 def lint_file(path: Path, engine: str, deployment: Deployment, previous: Path | None = None) -> Report:
     """Everything wrong with an engine's file; previous: the file of that engine, or the plan file, loaded now.
 
-    Raises `PlanError` for a file that is none of this engine, `UsageError` for an unknown engine.
+    What `deployment` does not say is taken from the file's sidecar, where that vouches for the file. Raises
+    `PlanError` for a file that is none of this engine, `UsageError` for an unknown engine.
     """
     module = exports.load(engine)
     file = module.read(path)
-    findings = [*module.check(file, deployment), *check_sidecar(path)]
+    deployment, told = complete(path, deployment)
+    findings = [*module.check(file, deployment), *told]
     if previous is not None and MOVED in module.RULES.effects:
         findings += check_moves(module.RULES, file, _previous(previous, module), deployment.ranks)
     elif previous is not None:
         message = f"--previous is not looked at: {module.RULES.engine} takes kept experts in any slot"
         findings.append(Finding(level=WARNING, message=message, rule=UNCHECKED))
-    ordered = sorted(findings, key=lambda one: (one.level != ERROR, one.layer is not None))
-    return Report(path=path, title=module.TITLE, layers=len(file.rows), findings=tuple(ordered))
+    ordered = tuple(sorted(findings, key=_errors_first))
+    return Report(path=path, title=module.TITLE, layers=len(file.rows), findings=ordered)
+
+
+def complete(path: Path, deployment: Deployment) -> tuple[Deployment, list[Finding]]:
+    """`deployment` with what the sidecar of an engine's file says beyond it, and what is wrong with that sidecar.
+
+    Raises `PlanError` when the sidecar cannot be read.
+    """
+    sidecar, findings = read_sidecar(path)
+    if sidecar is None:
+        return deployment, findings
+    known, contradictions = with_sidecar(deployment, sidecar)
+    findings += contradictions
+    if sidecar.mtp_layers is None and deployment.moe_layers is None:
+        findings.append(Finding(level=WARNING, message=MODEL_UNKNOWN, rule=UNCHECKED))
+    return known, findings
 
 
 def lint_plan(path: Path) -> Report:
@@ -74,12 +95,27 @@ def lint_plan(path: Path) -> Report:
     except PlanError as error:
         finding = Finding(level=ERROR, message=_without_place(error, path), rule=PLAN_FILE)
         return Report(path=path, title=title, layers=0, findings=(finding,))
-    ids = document.layer_ids
-    findings = tuple(
-        finding if finding.layer is None else replace(finding, layer=ids[finding.layer])
-        for finding in lint(document.plan(), document.topology.topology())
-    )
-    return Report(path=path, title=title, layers=len(ids), findings=findings)
+    found = lint(document.plan(), document.topology.topology())
+    fillers = filled_experts(document)
+    findings = sorted((_placed(one, document, fillers) for one in found), key=_errors_first)
+    return Report(path=path, title=title, layers=len(document.layers), findings=tuple(findings))
+
+
+def _errors_first(finding: Finding) -> tuple[bool, bool]:
+    """Errors, then warnings; those of the whole file first."""
+    return finding.level != ERROR, finding.layer is not None
+
+
+def _placed(finding: Finding, document: PlanDocument, fillers: Mapping[int, frozenset[int]]) -> Finding:
+    """A finding with the id of its layer instead of its row; a warning where it is of a filler."""
+    if finding.layer is None:
+        return finding
+    layer = document.layers[finding.layer]
+    placed = replace(finding, layer=layer.layer)
+    if finding.slot is None or layer.expert_of_slot[finding.slot] not in fillers.get(layer.layer, ()):
+        return placed
+    message = f"{finding.message}: a filler of `ebsim adopt`, the deployed layer has fewer slots"
+    return replace(placed, level=WARNING, message=message, rule=FILLER)
 
 
 def is_plan_file(path: Path) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from easybalance_sim.errors import PlanError
 from easybalance_sim.exports.engine_file import Deployment
+from easybalance_sim.exports.fillers import fillers_of
 from easybalance_sim.plan.lint import ERROR, lint
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument
@@ -14,7 +15,7 @@ from easybalance_sim.replay.dispatch import dense_row
 
 Row = Sequence[int]
 
-_MODEL_UNKNOWN = "the model is not known: that the plan has all of its MoE layers was not checked (--model)"
+MODEL_UNKNOWN = "the model is not known: that the plan has all of its MoE layers was not checked (--model)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ def placement(document: PlanDocument, deployment: Deployment, limits: Limits) ->
     """The placement of a plan for an engine. Raises `PlanError` with the reason why that engine cannot hold it."""
     plan = document.plan()
     _require_even(plan, limits)
+    _require_no_fillers(document, limits)
     _require_clean(plan, document, limits)
     _require_within(plan, limits)
     _require_model(document, deployment)
@@ -71,7 +73,7 @@ def placement(document: PlanDocument, deployment: Deployment, limits: Limits) ->
         rows={layer: row for layer, row in rows.items() if layer not in deployment.mtp_layers},
         mtp_rows={layer: row for layer, row in rows.items() if layer in deployment.mtp_layers},
         filler=dense_row(plan).expert_of_slot[0].tolist(),
-        notes=() if deployment.moe_layers else (_MODEL_UNKNOWN,),
+        notes=() if deployment.moe_layers else (MODEL_UNKNOWN,),
     )
 
 
@@ -81,6 +83,16 @@ def _require_even(plan: Plan, limits: Limits) -> None:
         raise PlanError(
             f"ranks hold {least} to {most} slots, {limits.engine} wants the same number on every rank",
             fix="plan with one --slots-per-rank for all",
+        )
+
+
+def _require_no_fillers(document: PlanDocument, limits: Limits) -> None:
+    fillers = fillers_of(document)
+    if fillers:
+        raise PlanError(
+            f"the deployed layers differ in slots, `ebsim adopt` filled {len(fillers)} of them up: {limits.engine} "
+            "wants the same slots in every layer",
+            fix="make a plan from it (`ebsim plan --current`)",
         )
 
 

@@ -6,6 +6,7 @@ Layout: `pyproject.toml`, `ebsim_vllm_plan/__init__.py`, `ebsim_vllm_plan/placem
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.exports.engine_file import EngineFile
 from easybalance_sim.exports.placement import Placement
 from easybalance_sim.exports.reading import count, parse_json, read_text, require_mapping, require_rows
-from easybalance_sim.files import replacing_folder
+from easybalance_sim.exports.sidecar import is_built, require_sidecar_place
 
-PACKAGE, PLACEMENT, ROWS = "ebsim_vllm_plan", "placement.json", "physical_to_logical_map"
+PACKAGE, PROJECT, PLACEMENT, ROWS = "ebsim_vllm_plan", "pyproject.toml", "placement.json", "physical_to_logical_map"
 
 _PYPROJECT = """\
 [build-system]
@@ -39,12 +40,8 @@ packages = ["{package}"]
 """
 
 
-def write_plugin(folder: Path, placed: Placement, fingerprint: str) -> None:
-    """Write the package as `folder`, whole or not at all; an older one there is replaced.
-
-    Raises `UsageError` when something else is in the way.
-    """
-    _require_place(folder)
+def fill_plugin(folder: Path, placed: Placement, fingerprint: str) -> None:
+    """Write the package into the empty `folder`."""
     content = {
         "fingerprint": fingerprint,
         "experts": placed.experts,
@@ -55,12 +52,11 @@ def write_plugin(folder: Path, placed: Placement, fingerprint: str) -> None:
     }
     policy = resources.files("easybalance_sim.exports").joinpath("vllm_policy.py").read_text(encoding="utf-8")
     project = _PYPROJECT.format(short=fingerprint[:12], package=PACKAGE, placement=PLACEMENT)
-    with replacing_folder(folder) as temporary:
-        inside = temporary / PACKAGE
-        inside.mkdir()
-        (temporary / "pyproject.toml").write_text(project, encoding="utf-8")
-        (inside / "__init__.py").write_text(policy, encoding="utf-8")
-        (inside / PLACEMENT).write_text(json.dumps(content) + "\n", encoding="utf-8")
+    inside = folder / PACKAGE
+    inside.mkdir()
+    (folder / PROJECT).write_text(project, encoding="utf-8")
+    (inside / "__init__.py").write_text(policy, encoding="utf-8")
+    (inside / PLACEMENT).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def read_plugin(folder: Path) -> EngineFile:
@@ -78,7 +74,9 @@ def read_plugin(folder: Path) -> EngineFile:
     )
 
 
-def _require_place(folder: Path) -> None:
+def require_plugin_place(folder: Path) -> None:
+    """Raise `UsageError` when the package or its sidecar cannot be put at `folder`: an older package is replaced, but
+    nothing else that a folder holds."""
     where, fix = str(folder), "choose another -o"
     if not folder.name or folder.suffix in (".json", ".jsonl"):
         raise UsageError(
@@ -88,5 +86,17 @@ def _require_place(folder: Path) -> None:
         raise UsageError(f"there is no folder {folder.parent}", where=where, fix=fix)
     if folder.exists() and not folder.is_dir():
         raise UsageError("is a file, not a folder", where=where, fix=fix)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / PACKAGE / PLACEMENT).is_file():
-        raise UsageError("the folder holds other things", where=where, fix=fix)
+    foreign = sorted(_foreign(folder)) if folder.is_dir() else []
+    if foreign:
+        raise UsageError(f"the folder holds other things ({foreign[0]})", where=where, fix=fix)
+    require_sidecar_place(folder)
+
+
+def _foreign(folder: Path) -> Iterator[str]:
+    """What is in a folder besides such a package and what pip leaves of its builds."""
+    is_package = (folder / PACKAGE / PLACEMENT).is_file()
+    own = (PROJECT, PACKAGE, f"{PACKAGE}/__init__.py", f"{PACKAGE}/{PLACEMENT}") if is_package else ()
+    for path in (*folder.glob("*"), *(folder / PACKAGE).glob("*")):
+        name = path.relative_to(folder)
+        if name.as_posix() not in own and not is_built(name):
+            yield name.as_posix()

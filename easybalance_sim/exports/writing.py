@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from easybalance_sim.errors import UsageError
+from easybalance_sim.exports.sidecar import require_sidecar_place
 from easybalance_sim.files import require_place
 
 
@@ -21,7 +22,8 @@ def require_schema(schema: str, schemas: Sequence[str]) -> str:
 
 
 def require_output(output: Path, suffixes: Sequence[str]) -> None:
-    """Raise `UsageError` when `output` does not end as the engine wants it, or cannot be written."""
+    """Raise `UsageError` when `output` does not end as the engine wants it, or it or its sidecar cannot be written."""
     if output.suffix not in suffixes:
         raise UsageError(f"the engine reads {' or '.join(suffixes)}", where=str(output), fix="choose another -o")
     require_place(output)
+    require_sidecar_place(output)

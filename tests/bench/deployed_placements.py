@@ -88,7 +88,7 @@ def all_judged(folder: Path) -> list[Judged]:
 
 def _judge(path: Path, folder: Path) -> Judged:
     known = deployment_of(MODEL)
-    deployed = adopt(path, "omni", known, model=MODEL).document
+    deployed = adopt(path, "omni", known).document
     ours = _ours(path, deployed, folder)
     before, after = (_replayed(document, folder) for document in (deployed, ours))
     file = read(path)
@@ -115,7 +115,7 @@ def _ours(path: Path, deployed: PlanDocument, folder: Path) -> PlanDocument:
         pattern[plan.rank_of_slot, layer, plan.expert_of_slot[layer]] = 1
     own = folder / "ours.npy"
     np.save(own, pattern)
-    return adopt(own, "omni", deployment_of(MODEL), model=MODEL).document
+    return adopt(own, "omni", deployment_of(MODEL)).document
 
 
 def _made(slots_per_rank: tuple[int, ...], folder: Path) -> PlanDocument:

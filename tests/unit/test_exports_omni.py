@@ -12,7 +12,7 @@ from easybalance_sim.arrays import AnyArray
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.exports.engines import omni
-from easybalance_sim.exports.sidecar import check_sidecar
+from easybalance_sim.exports.sidecar import read_sidecar
 from tests.plan_documents import example_document, example_plan
 
 NOTHING = Deployment()
@@ -40,7 +40,7 @@ def test_what_is_written_is_read_with_slots_by_rising_id(name: str, tmp_path: Pa
     assert [path.name for path in exported.files] == [name, f"{name}.ebsim.json"]
     assert file.rows == ((0, 1, 2, 0, 1, 3), (0, 1, 2, 0, 2, 3))
     assert file.ranks_of_rows == ((3, 3), (3, 3))
-    assert (file.experts, file.layers, check_sidecar(tmp_path / name)) == (4, (0, 1), [])
+    assert (file.experts, file.layers, read_sidecar(tmp_path / name)[1]) == (4, (0, 1), [])
     plan = file.plan(4, 2, "x")
     assert (plan.replicas == example_plan().replicas).all()
     assert omni.check(file, Deployment(ranks=2, experts=4, moe_layers=(3, 4), redundant=2)) == []

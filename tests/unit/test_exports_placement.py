@@ -94,7 +94,13 @@ def test_the_model_is_the_one_that_was_said_or_that_the_plan_names() -> None:
     named = deployment_for(placed_document(plan, range(3, 61), model="deepseek-ai/DeepSeek-V3-0324"))
     assert named == deployment_for(placed_document(plan, range(3, 61)), "deepseek-v3")
     assert named == Deployment(
-        ranks=8, experts=256, hidden_layers=61, moe_layers=tuple(range(3, 61)), mtp_layers=(61,), redundant=0
+        ranks=8,
+        experts=256,
+        hidden_layers=61,
+        moe_layers=tuple(range(3, 61)),
+        mtp_layers=(61,),
+        redundant=0,
+        model="deepseek-v3",
     )
     assert deployment_for(example_document()) == Deployment(ranks=2, redundant=2)
     assert deployment_for(example_document(), hidden_layers=7).hidden_layers == 7

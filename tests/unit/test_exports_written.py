@@ -14,8 +14,9 @@ import yaml
 from easybalance_sim import exports
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.exports import Exported
+from easybalance_sim.exports.deployment import with_sidecar
 from easybalance_sim.exports.engine_file import Deployment
-from easybalance_sim.exports.sidecar import check_sidecar, sidecar_of
+from easybalance_sim.exports.sidecar import read_sidecar, sidecar_of
 from easybalance_sim.plan.plan import Plan
 from tests.ebsim_process import DATA
 from tests.plan_documents import example_document, example_plan, placed_document
@@ -135,7 +136,10 @@ def test_the_sidecar_holds_the_plan_its_evidence_and_the_checksum(
     assert (said["ranks"], said["model"]) == (2, "example-moe")
     _write(engine, output, schema)
     assert sidecar_of(output).read_bytes() == first
-    assert check_sidecar(output) == []
+    kept, findings = read_sidecar(output)
+    assert kept is not None
+    assert findings == []
+    assert with_sidecar(Deployment(), kept) == (replace(KNOWN, model="example-moe"), ())
 
 
 @pytest.mark.parametrize(

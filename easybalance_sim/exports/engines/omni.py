@@ -18,10 +18,10 @@ from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
+from easybalance_sim.exports.fillers import fillers_of
 from easybalance_sim.exports.record import record_of
-from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
 from easybalance_sim.exports.writing import require_output, require_schema
-from easybalance_sim.files import replacing
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 from easybalance_sim.trace.array_files import read_arrays
@@ -53,24 +53,28 @@ RULES = Rules(
 
 
 def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
-    """Write the pattern as int32. Raises `PlanError` for an expert twice on a rank, which the format cannot say, and
-    `UsageError` when `output` cannot be written."""
+    """Write the pattern as int32, fillers left out.
+
+    Raises `PlanError` for an expert twice on a rank, which the format cannot say, and `UsageError` when `output` cannot
+    be written.
+    """
     plan = document.plan()
     require_schema(schema, SCHEMAS)
     require_output(output, SUFFIXES)
     pattern = np.zeros((plan.ranks, plan.layers, plan.experts), np.int32)
     for layer, row in enumerate(plan.expert_of_slot):
         pattern[plan.rank_of_slot, layer, row] = 1
-    if int(pattern.sum()) != plan.layers * plan.slots:
+    fillers = sum(len(slots) for slots in fillers_of(document).values())
+    if int(pattern.sum()) + fillers != plan.layers * plan.slots:
         raise PlanError("an expert is twice on a rank: a pattern cannot say so", where=document.policy)
-    with replacing(output) as temporary, temporary.open("wb") as stream:
+    record = record_of(document, deployment, "omni")
+    with replacing_with_sidecar(output, record) as temporary, temporary.open("wb") as stream:
         if output.suffix == ".npz":
             np.savez_compressed(stream, placement=pattern)
         else:
             np.save(stream, pattern)
-    sidecar = write_sidecar(output, record_of(document, "omni"))
     notes = ("a pattern has no slot order: each rank's experts are dealt to its slots by rising id",)
-    return Exported(files=(output, sidecar), launch=(), notes=notes)
+    return Exported(files=(output, sidecar_of(output)), launch=(), notes=notes)
 
 
 def read(path: Path) -> EngineFile:

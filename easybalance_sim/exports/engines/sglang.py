@@ -24,9 +24,8 @@ from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.placement import Limits, Placement, Row, placement
 from easybalance_sim.exports.reading import parse_json, read_text, require_mapping, require_rows, shown
 from easybalance_sim.exports.record import record_of
-from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
 from easybalance_sim.exports.writing import require_output, require_schema
-from easybalance_sim.files import replacing
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 from easybalance_sim.trace.torch_files import read_pt, require_torch
@@ -78,10 +77,11 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     placed = placement(document, deployment, _LIMITS)
     rows = _all_rows(placed, deployment)
     encoded = _torch_bytes(rows, output) if output.suffix == ".pt" else json.dumps({KEY: rows}).encode()
-    with replacing(output) as temporary:
+    with replacing_with_sidecar(output, record_of(document, deployment, "sglang")) as temporary:
         temporary.write_bytes(encoded)
-    sidecar = write_sidecar(output, record_of(document, "sglang"))
-    return Exported(files=(output, sidecar), launch=_launch(document, placed, output), notes=_notes(document, placed))
+    return Exported(
+        files=(output, sidecar_of(output)), launch=_launch(document, placed, output), notes=_notes(document, placed)
+    )
 
 
 def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:

@@ -28,9 +28,8 @@ from easybalance_sim.exports.reading import (
     shown,
 )
 from easybalance_sim.exports.record import record_of
-from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
 from easybalance_sim.exports.writing import require_output, require_schema
-from easybalance_sim.files import write_text
 from easybalance_sim.plan.lint import ERROR, INT16_SLOTS, KERNEL_EXPERTS, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 
@@ -53,10 +52,12 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     rows = {**placed.rows, **placed.mtp_rows, **dict.fromkeys(made_up, placed.filler)}
     lines = [f"{SLOTS}: {placed.slots}", f"{UPDATES}: 0", f"{ROWS}:"]
     lines += [f"  {layer}: {list(rows[layer])}" for layer in sorted(rows)]
-    write_text(output, "\n".join(lines) + "\n")
-    sidecar = write_sidecar(output, record_of(document, "tensorrt-llm"))
+    with replacing_with_sidecar(output, record_of(document, deployment, "tensorrt-llm")) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return Exported(
-        files=(output, sidecar), launch=_launch(placed, output), notes=_notes(document, placed, deployment, made_up)
+        files=(output, sidecar_of(output)),
+        launch=_launch(placed, output),
+        notes=_notes(document, placed, deployment, made_up),
     )
 
 

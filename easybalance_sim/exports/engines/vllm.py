@@ -31,10 +31,9 @@ from easybalance_sim.exports.reading import (
     shown,
 )
 from easybalance_sim.exports.record import record_of
-from easybalance_sim.exports.sidecar import write_sidecar
-from easybalance_sim.exports.vllm_plugin import read_plugin, write_plugin
+from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
+from easybalance_sim.exports.vllm_plugin import fill_plugin, read_plugin, require_plugin_place
 from easybalance_sim.exports.writing import require_output, require_schema
-from easybalance_sim.files import write_text
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 
@@ -86,13 +85,20 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     chosen = require_schema(schema, SCHEMAS)
     placed = placement(document, deployment, _LIMITS)
     if chosen == PLUGIN:
-        write_plugin(output, placed, document.fingerprint())
+        require_plugin_place(output)
     else:
         require_output(output, (".jsonl" if chosen == JSON_LINES else ".json",))
-        write_text(output, _record(placed) if chosen == JSON_LINES else json.dumps(_rows(placed)))
-    sidecar = write_sidecar(output, record_of(document, "vllm", chosen))
+    record = record_of(document, deployment, "vllm", chosen)
+    with replacing_with_sidecar(output, record, folder=chosen == PLUGIN) as temporary:
+        if chosen == PLUGIN:
+            fill_plugin(temporary, placed, document.fingerprint())
+        else:
+            text = _record(placed) if chosen == JSON_LINES else json.dumps(_rows(placed))
+            temporary.write_text(text, encoding="utf-8")
     return Exported(
-        files=(output, sidecar), launch=_launch(chosen, placed, output), notes=_notes(chosen, document, placed)
+        files=(output, sidecar_of(output)),
+        launch=_launch(chosen, placed, output),
+        notes=_notes(chosen, document, placed),
     )
 
 

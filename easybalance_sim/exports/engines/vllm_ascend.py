@@ -20,9 +20,8 @@ from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.placement import Limits, Placement, Row, placement
 from easybalance_sim.exports.reading import parse_json, read_text, require_list, require_mapping, shown
 from easybalance_sim.exports.record import record_of
-from easybalance_sim.exports.sidecar import write_sidecar
+from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
 from easybalance_sim.exports.writing import require_output, require_schema
-from easybalance_sim.files import write_text
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 
@@ -41,9 +40,10 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     require_output(output, SUFFIXES)
     placed = placement(document, deployment, _LIMITS)
     layers = [_layer(place, row, placed) for place, row in enumerate(placed.rows.values())]
-    write_text(output, json.dumps({"moe_layer_count": len(layers), "layer_list": layers}, indent=2))
-    sidecar = write_sidecar(output, record_of(document, "vllm-ascend"))
-    return Exported(files=(output, sidecar), launch=_launch(placed, output), notes=_notes(document, placed))
+    content = {"moe_layer_count": len(layers), "layer_list": layers}
+    with replacing_with_sidecar(output, record_of(document, deployment, "vllm-ascend")) as temporary:
+        temporary.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    return Exported(files=(output, sidecar_of(output)), launch=_launch(placed, output), notes=_notes(document, placed))
 
 
 def _layer(place: int, row: Row, placed: Placement) -> dict[str, Any]:
