@@ -31,7 +31,7 @@ def rollout(
         typer.Option(
             "--leave-out",
             metavar="PART",
-            help="Show that it is needed: verify, checksum, dtype, revision, promise, stamps or drain.",
+            help="Show that it is needed: verify, checksum, dtype, revision, promise, stamps, fence or drain.",
         ),
     ] = None,
     walks: Annotated[

@@ -23,6 +23,7 @@ MEANING = {
     "rank-dies-after-publish": "a rank is gone until it is started again, the new plan published",
     "rank-restarts": "a rank loses its memory while steps are in flight",
     "coordinator-dies": "the coordinator is gone until another one takes over its log",
+    "coordinator-is-late": "the coordinator is about to publish when another one takes over its log",
 }
 FAULTS = tuple(MEANING)
 IN_STAGING = "staging-too-small"
@@ -36,10 +37,21 @@ def is_fault(event: str) -> bool:
     return event.startswith("fault")
 
 
-def coordinator_dies(group: Group) -> Iterator[Event]:
-    """It is gone, before or after it has published; its log stays."""
+def coordinator_goes(group: Group, publishes: bool) -> Iterator[Event]:
+    """It is gone, before or after it has published, or only taken for dead; its log stays. publishes: it may do so."""
     if "coordinator-dies" in group.faults:
         yield "fault: coordinator dies", _spent(group, "coordinator-dies")._replace(coordinator=False)
+    if "coordinator-is-late" in group.faults and publishes:
+        late = _spent(group, "coordinator-is-late")._replace(coordinator=False, late=True)
+        yield "fault: coordinator is taken for dead as it is about to publish", late
+
+
+def late_coordinator(group: Group, *, fenced: bool) -> Iterator[Event]:
+    """It publishes all the same; fenced: the log takes one decision, the first."""
+    if group.late and fenced and group.decision != Decision.OPEN:
+        yield "the log refuses the old coordinator", group._replace(late=False)
+    elif group.late:
+        yield "the old coordinator publishes", group._replace(late=False, decision=Decision.COMMIT)
 
 
 def mishaps(group: Group, number: int, rank: Rank) -> Iterator[Event]:

@@ -16,10 +16,11 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.simulate.rollout import faults
 from easybalance_sim.simulate.rollout.state import NEW, NOT_BEGUN, OLD, Decision, Group, Rank, Told, Weights
 
-PARTS = ("verify", *faults.CHECKS, "promise", "stamps", "drain")
+PARTS = ("verify", *faults.CHECKS, "promise", "stamps", "fence", "drain")
 """What makes the protocol safe and can be left out: nothing is published before all ranks have verified · each of the
-three checks · no rank passes the boundary before the decision · messages say which rollout they belong to · the old
-plan lives until its last step is over."""
+three checks · no rank passes the boundary before the decision · messages say which rollout they belong to · the log
+takes one decision, so a coordinator that was replaced cannot publish any more · the old plan lives until its last step
+is over."""
 
 LEAD = 1
 """Steps between the furthest rank and the boundary that the coordinator proposes."""
@@ -83,26 +84,37 @@ def events_of(actor: int, group: Group, protocol: Protocol) -> Iterator[Event]:
 
 
 def _coordinator(group: Group, protocol: Protocol) -> Iterator[Event]:
+    yield from faults.late_coordinator(group, fenced="fence" not in protocol.without)
     if not group.coordinator:
         # The log is what counts: what it does not hold as published never was.
         decision = Decision.ABORT if group.decision == Decision.OPEN else group.decision
         yield "another coordinator reads the log", group._replace(coordinator=True, decision=decision)
         return
-    yield from faults.coordinator_dies(group)
+    publishes = _may_publish(group, protocol)
+    yield from faults.coordinator_goes(group, publishes)
     if group.stopped:
         yield from _form_anew(group, protocol)
     if group.decision != Decision.OPEN:
         return
     yield RETREAT, group._replace(decision=Decision.ABORT)
-    if group.failed or group.stopped:
-        return
-    ready = all(protocol.is_ready(rank) for rank in group.ranks)
-    if group.boundary < 0:
-        if ready or not protocol.staging:
-            furthest = max(rank.begun for rank in group.ranks)
-            yield "coordinator proposes a boundary", group._replace(boundary=furthest + LEAD)
-    elif ready and ("promise" in protocol.without or all(rank.told == Told.PREPARED for rank in group.ranks)):
+    if publishes:
         yield "coordinator publishes", group._replace(decision=Decision.COMMIT)
+    elif _may_propose(group, protocol):
+        furthest = max(rank.begun for rank in group.ranks)
+        yield "coordinator proposes a boundary", group._replace(boundary=furthest + LEAD)
+
+
+def _may_propose(group: Group, protocol: Protocol) -> bool:
+    if group.failed or group.stopped or group.boundary >= 0:
+        return False
+    return not protocol.staging or all(protocol.is_ready(rank) for rank in group.ranks)
+
+
+def _may_publish(group: Group, protocol: Protocol) -> bool:
+    if group.decision != Decision.OPEN or group.failed or group.stopped or group.boundary < 0:
+        return False
+    promised = "promise" in protocol.without or all(rank.told == Told.PREPARED for rank in group.ranks)
+    return promised and all(protocol.is_ready(rank) for rank in group.ranks)
 
 
 def _form_anew(group: Group, protocol: Protocol) -> Iterator[Event]:

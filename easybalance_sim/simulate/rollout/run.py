@@ -23,7 +23,7 @@ AT_ONCE = 2
 """Faults of one history in the exploration after the single ones."""
 
 MOST_RANKS, MOST_STEPS = 3, 2
-"""The group and run that all faults at once are explored on: a million states, half a minute."""
+"""The group and run that all faults at once are explored on: 2.7 million states, half a minute."""
 
 
 class Listener(Protocol):

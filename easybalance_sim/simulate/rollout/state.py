@@ -63,8 +63,9 @@ class Group(NamedTuple):
     """An EP group. ranks: all of them · coordinator: it answers · decision: its log · boundary: first step of the new
     generation, -1 = none proposed · running: for each step in flight, from `ended` on, the generation (0 old, 1 new)
     with which each rank began it, -1 = not yet · ended: steps that are over · stopped: a rank died, the group runs
-    nothing until it has formed anew · faults: those that may still happen, `chances` of them at most · failed: a rank
-    reported that it cannot adopt the new generation."""
+    nothing until it has formed anew · late: a coordinator that was taken for dead is about to publish · faults: those
+    that may still happen, `chances` of them at most · failed: a rank reported that it cannot adopt the new generation.
+    """
 
     ranks: tuple[Rank, ...]
     coordinator: bool = True
@@ -73,6 +74,7 @@ class Group(NamedTuple):
     running: tuple[tuple[int, ...], ...] = ()
     ended: int = 0
     stopped: bool = False
+    late: bool = False
     faults: tuple[str, ...] = ()
     chances: int = 0
     failed: bool = False
