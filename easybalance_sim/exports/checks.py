@@ -13,7 +13,7 @@ from typing import Any
 
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.reading import is_whole, shown
-from easybalance_sim.plan.lint import INT16_SLOTS, KERNEL_EXPERTS, WARNING, Finding
+from easybalance_sim.plan.lint import ERROR, INT16_SLOTS, KERNEL_EXPERTS, WARNING, Finding
 
 NOT_INTEGER, RAGGED, NEGATIVE, RANGE, COVERAGE = "not-integer", "ragged", "negative", "range", "coverage"
 DIVISIBILITY, DUPLICATE, REPLICAS, UNEVEN, DEVICES = "divisibility", "duplicate", "replicas", "uneven", "devices"
@@ -207,13 +207,10 @@ def _row(
     rules: Rules, row: Sequence[Any], layer: int, experts: int, rank_of_slot: Sequence[int] | None
 ) -> list[Finding]:
     if not row:
-        return rules.found(COVERAGE, "no slots", layer=layer)
+        return [Finding(level=ERROR, message="the layer has no slots", layer=layer, rule=COVERAGE)]
     wrong = [slot for slot, value in enumerate(row) if not is_whole(value)]
     if wrong:
-        first = row[wrong[0]]
-        kind = "beyond 64 bits" if type(first) is int else "not a whole number"
-        what = f"{shown(first)} is {kind}{_more(len(wrong))}"
-        return rules.found(NOT_INTEGER, what, layer=layer, slot=wrong[0])
+        return _no_ids(rules, row[wrong[0]], len(wrong), layer, wrong[0])
     findings = []
     below = [slot for slot, value in enumerate(row) if value < 0]
     if below:
@@ -227,6 +224,13 @@ def _row(
     if rank_of_slot is None or below or above:
         return findings
     return findings + _replicas(rules, row, layer, rank_of_slot)
+
+
+def _no_ids(rules: Rules, first: object, wrong: int, layer: int, slot: int) -> list[Finding]:
+    if type(first) is int:
+        message = f"{shown(first)} is beyond 64 bits{_more(wrong)}"
+        return [Finding(level=ERROR, message=message, layer=layer, slot=slot, rule=NOT_INTEGER)]
+    return rules.found(NOT_INTEGER, f"{shown(first)} is not a whole number{_more(wrong)}", layer=layer, slot=slot)
 
 
 def _coverage(rules: Rules, row: Sequence[int], layer: int, experts: int) -> list[Finding]:
