@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import tempfile
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from easybalance_sim.errors import UsageError
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def require_place(path: Path, keep: Sequence[Path] = ()) -> None:
@@ -112,6 +115,8 @@ def _publish_folder(temporary: Path, target: Path) -> None:
     temporary.chmod(0o777 & ~_umask())
     if not target.exists():
         temporary.rename(target)
+    elif _exchange(temporary, target):
+        shutil.rmtree(temporary)
     else:
         # A folder cannot be renamed over a full one: the old one steps aside and comes back when that fails.
         old = temporary.with_suffix(".old")
@@ -123,6 +128,15 @@ def _publish_folder(temporary: Path, target: Path) -> None:
             raise
         shutil.rmtree(old)
     _sync(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Whether two folders swapped names in one step, as Linux does on most file systems (`renameat2`)."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):
+        return False
+    return bool(renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
 
 
 def _umask() -> int:

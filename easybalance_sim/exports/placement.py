@@ -20,13 +20,14 @@ MODEL_UNKNOWN = "the model is not known: that the plan has all of its MoE layers
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What an engine can hold at most. engine: as messages call it · slots, redundant: per layer · experts: E;
-    None = no limit is known."""
+    """What an engine can hold. engine: as messages call it · slots, redundant: per layer, at most · experts: E at most;
+    None = no limit is known · ranks: at least."""
 
     engine: str
     slots: int | None = None
     redundant: int | None = None
     experts: int | None = None
+    ranks: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,8 @@ def _require_clean(plan: Plan, document: PlanDocument, limits: Limits) -> None:
 
 
 def _require_within(plan: Plan, limits: Limits) -> None:
+    if plan.ranks < limits.ranks:
+        raise PlanError(f"{limits.engine} balances experts on {limits.ranks} ranks or more", fix="plan for more ranks")
     for what, has, most in (
         ("slots per layer", plan.slots, limits.slots),
         ("redundant slots per layer", plan.redundant_slots, limits.redundant),

@@ -130,7 +130,7 @@ def _mutated(value: Any, data: st.DataObject) -> Any:
 @st.composite
 def clean_documents(draw: st.DrawFn) -> PlanDocument:
     """Plans that every engine can hold: equal ranks, every expert served, none twice on a rank."""
-    ranks, layers = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    ranks, layers = draw(st.integers(2, 4)), draw(st.integers(1, 3))
     experts = draw(st.integers(ranks, 12))
     slots = draw(st.integers(-(-experts // ranks), experts))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

@@ -33,7 +33,7 @@ CASES = sorted((engine, schema, suffix) for engine, formats in FORMATS.items() f
 def plans(draw: st.DrawFn) -> tuple[Plan, tuple[int, ...], int]:
     """A plan without an expert twice on a rank, the ids of its layers, and how many layers the model has."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    experts, ranks = draw(st.integers(1, 12)), draw(st.integers(1, 6))
+    experts, ranks = draw(st.integers(1, 12)), draw(st.integers(2, 6))
     each = draw(st.integers(-(-experts // ranks), experts))
     layers = sorted(draw(st.sets(st.integers(0, 12), min_size=1, max_size=4)))
     rows = [_row(rng, experts, ranks, each) for _ in layers]

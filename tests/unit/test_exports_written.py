@@ -168,7 +168,9 @@ def test_outputs_that_are_refused(engine: str, name: str, schema: str, message: 
 @pytest.mark.parametrize(
     ("engine", "name", "experts", "ranks", "message"),
     [
-        ("tensorrt-llm", "a.yaml", 1025, 1, "1025 experts, TensorRT-LLM takes 1024 at most"),
+        ("tensorrt-llm", "a.yaml", 4, 1, "TensorRT-LLM balances experts on 2 ranks or more — plan for more ranks"),
+        ("vllm", "folder", 4, 1, "vLLM balances experts on 2 ranks or more — plan for more ranks"),
+        ("tensorrt-llm", "a.yaml", 1025, 2, "1025 experts, TensorRT-LLM takes 1024 at most"),
         ("tensorrt-llm", "a.yaml", 128, 257, "32896 slots per layer, TensorRT-LLM takes 32767 at most"),
         ("vllm", "folder", 128, 9, "1024 redundant slots per layer, vLLM takes 1023 at most"),
     ],

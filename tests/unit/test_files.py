@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from easybalance_sim import files
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import replacing, replacing_folder, require_place, write_text
 
@@ -181,7 +182,12 @@ def _folder(path: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize("old", [[], ["kept", "lost"]])
-def test_a_folder_takes_the_place_of_the_old_one_whole(old: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_folder_takes_the_place_of_the_old_one_whole(
+    at_once: bool, old: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
     target = _folder(tmp_path / "out", *old) if old else tmp_path / "out"
     with replacing_folder(target) as temporary:
         (temporary / "inside").mkdir()
@@ -214,6 +220,7 @@ def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(
         return rename(path, to)
 
     monkeypatch.setattr(Path, "rename", fails)
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
     with pytest.raises(PermissionError), replacing_folder(target) as temporary:
         (temporary / "new").touch()
     assert [path.name for path in target.iterdir()] == ["old"]

@@ -37,7 +37,7 @@ TITLE = "TensorRT-LLM c85e8726"
 SUFFIXES = (".yaml", ".yml")
 SCHEMAS = ()
 ROWS, SLOTS, UPDATES = "initial_global_assignments", "num_slots", "layer_updates_per_iter"
-_LIMITS = Limits(engine="TensorRT-LLM", slots=INT16_SLOTS, experts=KERNEL_EXPERTS)
+_LIMITS = Limits(engine="TensorRT-LLM", slots=INT16_SLOTS, experts=KERNEL_EXPERTS, ranks=2)
 
 
 def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:

@@ -43,7 +43,7 @@ PLUGIN, JSON_LINES, JSON_LIST = "plugin", "pr41141", "pr49572"
 SCHEMAS = (PLUGIN, JSON_LINES, JSON_LIST)
 RECORD, VERSION, ONE_ROW, ROWS = "eplb_initial_mapping", 1, "one-row", "initial_global_assignments"
 _RECORD_KEYS = ("record_type", "version", "num_redundant_experts", "num_slots", ROWS)
-_LIMITS = Limits(engine="vLLM", redundant=1023)
+_LIMITS = Limits(engine="vLLM", redundant=rule.MOST_REDUNDANT, ranks=2)
 _NOT_WRITTEN = {
     "pr53022": "the keys of its file are in none of its texts",
     "pr14544": "it was closed, and whether its map is as wide as the experts or the slots is not settled",
