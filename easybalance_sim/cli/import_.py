@@ -33,24 +33,32 @@ def import_(
     plan_in_force: Annotated[
         Path | None, typer.Option(metavar="PLAN", help="The plan of the recording, where ids are slots.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Known model, or a config.json.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME|config.json", help="The model, for its layers and experts.")
+    ] = None,
     layers: Annotated[str | None, typer.Option(metavar="IDS", help="MoE layer ids: 3-60 or 0,1,2.")] = None,
-    experts: Annotated[int | None, typer.Option(min=1, help="Routed experts E.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Experts per token K.")] = None,
+    experts: Annotated[int | None, typer.Option(metavar="E", min=1, help="Routed experts per layer.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="K", min=1, help="Experts per token.")] = None,
     divide_counts: Annotated[
         int, typer.Option(metavar="N", min=1, help="Undo counts that each of N ranks recorded.")
     ] = 1,
-    counts_only: Annotated[bool, typer.Option(help="Import the counts, not the tokens beside them.")] = False,
-    concurrency: Annotated[int, typer.Option(help="Single requests: how many run at once.")] = 128,
+    counts_only: Annotated[
+        bool, typer.Option("--counts-only", help="Import the counts, not the tokens beside them.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(metavar="N", help="Single requests: how many run at once.")] = 128,
     order: Annotated[Order, typer.Option(help="Single requests: how they join the queue.")] = Order.SHUFFLED,
     arrivals: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Single requests: arrival times (column TIMESTAMP).")
     ] = None,
-    step_ms: Annotated[float, typer.Option(help="Length of a step on the arrival clock.")] = 25.0,
-    ranks: Annotated[int, typer.Option(max=MOST_RANKS, help="Single requests: source ranks, dealt in turn.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the shuffled order.")] = 0,
-    drain: Annotated[bool, typer.Option(help="Keep the ramp-down, when slots stay empty.")] = False,
-    midway: Annotated[bool, typer.Option(help="Meet the first requests midway, not all at their start.")] = False,
+    step_ms: Annotated[float, typer.Option(metavar="MS", help="Length of a step on the arrival clock.")] = 25.0,
+    ranks: Annotated[
+        int, typer.Option(metavar="R", max=MOST_RANKS, help="Single requests: source ranks, dealt in turn.")
+    ] = 8,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=MOST_SEED, help="Of the shuffled order.")] = 0,
+    drain: Annotated[bool, typer.Option("--drain", help="Keep the ramp-down, when slots stay empty.")] = False,
+    midway: Annotated[
+        bool, typer.Option("--midway", help="Meet the first requests midway, not all at their start.")
+    ] = False,
     group_by: Annotated[str | None, typer.Option(metavar="COLUMN", help="Groups of a count table.")] = None,
 ) -> None:
     """Turn what an engine recorded into a trace.

@@ -14,7 +14,8 @@ from easybalance_sim.trace.npy_bytes import MAGIC
 from easybalance_sim.trace.torch_files import read_pt
 
 READABLE = (".npy", ".npz", ".pt", ".safetensors")
-_MOST = 2**53
+_MOST = 2**45
+"""Of one expert: so that ranks and replicas of a damaged file cannot add up to more than 64 bits."""
 
 
 def read_arrays(path: Path) -> dict[str, AnyArray]:
@@ -52,7 +53,7 @@ def read_only_array(path: Path) -> AnyArray:
 
 
 def as_counts(values: Any, where: str, what: str = "counts") -> IntArray:
-    """int64[…] of numbers that must be whole, 0 to 2^53. Raises `TraceError` naming the first that is not."""
+    """int64[…] of numbers that must be whole, 0 to 2^45. Raises `TraceError` naming the first that is not."""
     if not isinstance(values, np.ndarray):
         raise TraceError(f"{what}: no array", where=where, fix="record it again")
     array: AnyArray = values

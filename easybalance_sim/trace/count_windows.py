@@ -15,6 +15,8 @@ from easybalance_sim.trace.schema import UNKNOWN_PHASE, CountTrace, check_meta
 from easybalance_sim.trace.slot_map import MOST_EXPERTS
 from easybalance_sim.trace.writer import write_count_trace
 
+_MOST = 2**53
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedCounts:
@@ -43,6 +45,7 @@ def write_counts(job: Conversion, recorded: RecordedCounts) -> Converted:
     """
     where = recorded.where
     top_k = shape_of(job, experts=recorded.counts.shape[2], top_k=recorded.top_k, where=where)
+    _require_exact(recorded)
     counts, notes = _kept(recorded)
     counts = _divided(counts, job.divide_counts, where)
     meta = trace_meta(job, "counts", recorded.layers, counts.shape[2], top_k, {})
@@ -105,6 +108,11 @@ def rows_of_model(job: Conversion, busy: npt.ArrayLike, where: str) -> tuple[tup
             fix="correct --model or --layers",
         )
     return wanted, ()
+
+
+def _require_exact(recorded: RecordedCounts) -> None:
+    if recorded.counts.sum(dtype=np.float64) > _MOST:
+        raise TraceError("counts add up to more than 2^53", where=recorded.where, fix="record it again")
 
 
 def _kept(recorded: RecordedCounts) -> tuple[IntArray, tuple[str, ...]]:

@@ -28,6 +28,9 @@ WIDTH = 8
 EXTEND_MODE, DECODE_MODE, MIXED_MODE = 1, 2, 3
 """`ForwardMode` of SGLang 0.5.23; others (idle, speculative) have no phase of ours."""
 _MOST = 2**31 - 1
+_AS_WIDE = (
+    f"tokens have {WIDTH} experts, as many as the recorder keeps: say --top-k or --model, the model may choose more"
+)
 _NO_REQUESTS = "request ids are not recorded: requests are told by their positions"
 
 
@@ -95,10 +98,11 @@ def write_tokens(job: Conversion, run: Passes) -> Converted:
     with token_trace_writer(job.output, meta, (NO_WORKLOAD,)) as writer:
         writer.append(batch)
     modes = sorted({one.mode for one in passes if len(one.positions)} - {EXTEND_MODE, DECODE_MODE, MIXED_MODE})
+    cut = (_AS_WIDE,) if top_k == WIDTH and not (job.top_k or job.model) else ()
     unknown = (f"passes of forward mode {', '.join(map(str, modes))} have no known phase",) if modes else ()
     return Converted(
         path=job.output, kind="tokens", model=meta.model, tokens=batch.tokens, steps=len(batch.step_starts),
-        layers=len(layers), experts=meta.experts, top_k=top_k, notes=(*run.notes, *said, *unknown, _NO_REQUESTS),
+        layers=len(layers), experts=meta.experts, top_k=top_k, notes=(*run.notes, *said, *cut, *unknown, _NO_REQUESTS),
     )  # fmt: skip
 
 

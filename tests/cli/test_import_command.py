@@ -75,6 +75,10 @@ def test_bad_input_is_one_line_and_no_file(tmp_path: Path) -> None:
     for arguments, says in (
         (("vllm", source, "-o", output), "no kind 'vllm' — choose "),
         (("vllm-eplb-load", source, "-o", output), "the number of top-k is unknown"),
+        (
+            ("tensorrt-llm-statistic", source, "-o", output, "--plan-in-force", source),
+            "load.jsonl: not a plan file — make one of the engine's file with `ebsim adopt`",
+        ),
         (("vllm-eplb-load", source, "-o", source, "--top-k", "2"), "the run reads this file, it would be lost"),
         (("vllm-eplb-load", source, "-o", tmp_path / "none" / "o.parquet", "--top-k", "2"), "there is no folder"),
         (("vllm-eplb-load", tmp_path / "none", "-o", output, "--top-k", "2"), "none: cannot be read: No such file"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from easybalance_sim.arrays import AnyArray
@@ -124,6 +124,8 @@ def _by_layer(part: AnyArray, layers: Sequence[int]) -> dict[str, Any]:
 @given(routing=routings, concurrency=st.integers(1, 9))
 def test_layers_in_files_of_their_own(routing: Routing, concurrency: int) -> None:
     ids = np.concatenate(routing.wanted())
+    # First steps of equal tokens are taken for a recorder's warm-up.
+    assume(concurrency == 1 or (ids[:concurrency] != ids[0]).any())
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "iter_1"
         source.mkdir()

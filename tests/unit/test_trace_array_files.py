@@ -106,6 +106,7 @@ def test_a_torch_that_can_be_led_to_run_code_opens_nothing(
         ([[3, -1]], r"load\[0, 1\]: -1 is not a count"),
         ([[float("nan")]], "nan is not a count"),
         ([[2**60]], "is not a count"),
+        ([[2**45 + 1]], "35184372088833 is not a count"),
         ([[True]], "load: numbers of type bool"),
         ([["3"]], "load: numbers of type"),
     ],

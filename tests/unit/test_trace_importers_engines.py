@@ -128,6 +128,20 @@ def test_ranks_are_added_up_and_layers_keep_their_ids(tmp_path: Path) -> None:
     assert written.notes == (TAKEN,)
 
 
+def test_counts_of_a_damaged_recording_do_not_wrap_around(tmp_path: Path) -> None:
+    np.save(tmp_path / "load.npy", np.full((1, 6000), 2**45))
+    assert refusal("ascend_hotness", tmp_path / "load.npy") == (
+        "…/load.npy: counts add up to more than 2^53 — record it again"
+    )
+
+
+@pytest.mark.parametrize("key", ["100_03", "١٠٠_3", "100_3_", "1e2_3"])
+def test_keys_are_written_as_tensorrt_llm_writes_them(key: str, tmp_path: Path) -> None:
+    folder = write_statistic(tmp_path / "stat", [{**RANKS[0], key: [1, 1, 1, 1]}, RANKS[1]])
+    says = refusal("tensorrt_llm_statistic", folder)
+    assert says.endswith(f"rank0.safetensors: key {key!r} is not ITERATION_LAYER — copy the whole folder")
+
+
 def test_raw_files_beside_them_are_left_and_said(tmp_path: Path) -> None:
     folder = write_statistic(tmp_path / "stat", RANKS)
     save_file({"100_3": np.zeros((9, 2), np.int32)}, folder / "rank0_raw.safetensors")

@@ -292,6 +292,16 @@ def test_chunks_and_mixed_passes_carry_on_requests(put: Dump) -> None:
     assert batch.phase.tolist() == [PREFILL] * 5 + [DECODE] * 6
 
 
+def test_tokens_as_wide_as_the_table_may_be_cut(put: Dump) -> None:
+    table = np.tile(np.arange(8, dtype=np.int32), (2, 3, 1))
+    counts = np.full((2, 8), 3)
+    record = token_pass(7, 0, SLOTS, [4, 5, 5]) | {"topk_ids_of_layer": table, "global_physical_count": counts}
+    path = put("a_0.pt", {"records": [record], "last_physical_to_logical_map": np.tile(np.arange(8), (2, 1))})
+    said = "tokens have 8 experts, as many as the recorder keeps: say --top-k or --model, the model may choose more"
+    assert said in imported(path, top_k=None).notes
+    assert said not in imported(path, top_k=8).notes
+
+
 def test_speculative_passes_have_no_phase(put: Dump) -> None:
     written = imported(put("a_0.pt", records(token_pass(7, 0, SLOTS, [4, 5, 5], forward_mode=5))))
     assert batch_of(written.path).phase.tolist() == [UNKNOWN_PHASE] * 3

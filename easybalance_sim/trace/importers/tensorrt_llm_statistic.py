@@ -20,8 +20,8 @@ from easybalance_sim.trace.array_files import as_counts, read_arrays
 from easybalance_sim.trace.conversion import Conversion, Converted
 from easybalance_sim.trace.count_windows import RecordedCounts, write_counts
 
-META, RANK, RAW = "meta_info.json", re.compile(r"rank(\d{1,5})\.safetensors"), "rank*_raw.safetensors"
-KEY = re.compile(r"(\d{1,9})_(\d{1,5})")
+META, RANK, RAW = "meta_info.json", re.compile(r"rank(0|[1-9][0-9]{0,4})\.safetensors"), "rank*_raw.safetensors"
+KEY = re.compile(r"(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,4})")
 _COPY = "copy the whole folder"
 
 
