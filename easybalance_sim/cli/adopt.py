@@ -27,7 +27,8 @@ def adopt(
     """Turn a placement that is deployed into a plan file, for `ebsim replay` to judge and `ebsim plan --current` to
     improve.
 
-    Rows of dense layers are left out where the model is known. The plan carries no evidence, its verdict is "not
+    What is not said is as FILE.ebsim.json has it, where `ebsim export` wrote FILE. Rows of dense layers are left out
+    where the model is known. The plan carries no evidence, its verdict is "not
     judged". Exit 0 written, 1 with the list of findings when `ebsim lint` finds an error, 2 when FILE cannot be read.
 
     \b

@@ -10,6 +10,7 @@ import typer
 
 from easybalance_sim.cli import options
 from easybalance_sim.cli.console import Format, aligned, emit
+from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
     from easybalance_sim.exports.linting import Report
@@ -38,8 +39,9 @@ def lint(
 ) -> None:
     """Check a placement file for all that its engine does not check, and say what the engine would do with it.
 
-    Without --engine FILE is a plan file. What is not said (ranks, model, experts) is not checked, which is a warning.
-    Exit 0 nothing wrong but warnings, 1 with the list of findings, 2 when FILE cannot be read as what it should be.
+    Without --engine FILE is a plan file. What is not said (ranks, model, experts) is as FILE.ebsim.json has it, which
+    `ebsim export` wrote; without that it is not checked, which is a warning. Exit 0 nothing wrong but warnings, 1 with
+    the list of findings, 2 when FILE cannot be read as what it should be.
 
     \b
     Example: ebsim lint plan.json
@@ -54,9 +56,17 @@ def lint(
         deployment = deployment_of(model, ranks=ranks, experts=experts, redundant=redundant)
         report = lint_file(file, engine, deployment, previous)
     else:
+        _require_none(ranks=ranks, model=model or None, experts=experts, redundant=redundant, previous=previous)
         report = lint_plan(file)
     emit(json.dumps(report.to_dict(), indent=2) if format is Format.JSON else table(report))
     raise typer.Exit(1 if report.errors else 0)
+
+
+def _require_none(**flags: object) -> None:
+    """Raise `UsageError` when one of the flags that describe an engine is given for a plan file."""
+    for name, value in flags.items():
+        if value is not None:
+            raise UsageError("describes an engine, a plan file has none", where=f"--{name}", fix="add --engine")
 
 
 def table(report: Report) -> str:
@@ -76,10 +86,6 @@ def table(report: Report) -> str:
         lines += ["", aligned(rows, left=4)]
     hidden = sum(max(0, count - SHOWN_PER_RULE) for count in shown.values())
     return "\n".join([*lines, *([f"… {hidden} more (--format json lists all)"] if hidden else [])])
-
-
-def _at(what: str, number: int | None) -> str:
-    return "" if number is None else f"{what} {number}"
 
 
 def _verdict(report: Report) -> str:

@@ -31,7 +31,8 @@ Model = Annotated[
     str, typer.Option("--model", metavar="NAME|config.json", help="Model shape, when the trace does not say it.")
 ]
 EngineRanks = Annotated[
-    int | None, typer.Option("--ranks", metavar="R", min=1, max=MOST_RANKS, help="Ranks of the engine's EP group.")
+    int | None,
+    typer.Option("--ranks", metavar="R", min=1, max=MOST_RANKS, help="Ranks of the EP group [FILE's, if it says so]."),
 ]
 EngineModel = Annotated[
     str, typer.Option("--model", metavar="NAME|config.json", help="The model, for its layers and experts.")

@@ -91,3 +91,37 @@ def test_refusals_leave_nothing(
     assert message in one_line(done)
     assert [path.name for path in plan.parent.iterdir()] == ["plan.json"]
     assert plan.read_bytes() == before
+
+
+def test_neither_the_plan_nor_files_of_others_are_written_over(plan: Path) -> None:
+    folder = plan.parent
+    as_sidecar = folder / "a.json.ebsim.json"
+    as_sidecar.write_bytes(plan.read_bytes())
+    package = folder / "package"
+    assert ebsim_here("export", "vllm", plan, "-o", package).returncode == 0
+    (package / "ebsim_vllm_plan" / "__pycache__").mkdir()
+    assert ebsim_here("export", "vllm", plan, "-o", package).returncode == 0
+    (package / "notes.txt").write_text("keep")
+    (folder / "project").mkdir()
+    (folder / "project" / "pyproject.toml").touch()
+    (folder / "b.json.ebsim.json").mkdir()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for arguments, says in (
+        (("sglang", as_sidecar, "-o", folder / "a.json", "--hidden-layers", "5"), "this is the plan file, it would be"),
+        (("sglang", plan, "-o", folder / "b.json", "--hidden-layers", "5"), "b.json.ebsim.json: is a folder"),
+        (("vllm", plan, "-o", package), "the folder holds other things (notes.txt)"),
+        (("vllm", plan, "-o", folder / "project"), "the folder holds other things (pyproject.toml)"),
+        (("vllm", plan, "-o", folder / "b.json.ebsim.json", "--schema", "pr49572"), "is a folder, not a file"),
+    ):
+        done = ebsim_here("export", *arguments)
+        assert done.returncode == 2
+        assert says in one_line(done)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_link_stays_one_and_the_file_behind_it_is_written(plan: Path) -> None:
+    link, target = plan.parent / "link.json", plan.parent / "target.json"
+    link.symlink_to("target.json")
+    done = ebsim_here("export", "vllm-ascend", plan, "-o", link)
+    assert (done.returncode, link.is_symlink(), target.is_file()) == (0, True, True)
+    assert ebsim_here("lint", link, "--engine", "vllm-ascend").returncode == 0

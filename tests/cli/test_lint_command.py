@@ -94,6 +94,7 @@ def test_a_long_list_is_cut_in_the_table_only(folder: Path) -> None:
         (("good.json", "--engine", "sglang", "--model", "gpt-2"), "gpt-2: unknown model"),
         (("good.json", "--engine", "sglang", "--ranks", "0"), "Invalid value for '--ranks'"),
         ((".", "--engine", "vllm-ascend"), "cannot read: Is a directory"),
+        (("plan.json", "--ranks", "2"), "--ranks: describes an engine, a plan file has none — add --engine"),
     ],
 )
 def test_what_cannot_be_read_is_exit_2_with_one_line(
@@ -126,6 +127,23 @@ def test_an_exported_file_that_was_edited_is_found(folder: Path) -> None:
     done = _lint(path, "vllm-ascend", *SAID)
     assert done.returncode == 1
     assert "it does not match the sha256 in map2.json.ebsim.json: it was edited since it was exported" in done.stdout
+
+
+def test_an_exported_file_says_itself_what_it_is_for(folder: Path) -> None:
+    path, config = folder / "where.json", folder / "config.json"
+    config.write_text(json.dumps({"num_hidden_layers": 5, "num_experts": 4, "num_experts_per_tok": 2, "hidden_size": 8,
+                                  "moe_intermediate_size": 8, "first_k_dense_replace": 3}))  # fmt: skip
+    done = ebsim_here("export", "sglang", folder / "plan.json", "-o", path, "--model", config)
+    assert done.returncode == 0, done.stderr
+    assert _lint(path, "sglang").stdout == f"CLEAN: {path} (SGLang 0.5.23)\n"
+    other = _lint(path, "sglang", "--ranks", "3")
+    assert other.returncode == 1
+    assert "the file was exported for 2 ranks, the engine has 3 ranks" in other.stdout
+    adopted = folder / "adopted.json"
+    done = ebsim_here("adopt", "sglang", path, "-o", adopted)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert read_plan(adopted).layers == read_plan(folder / "plan.json").layers
+    assert ebsim_here("diff", folder / "plan.json", adopted).returncode == 0
 
 
 def test_slots_of_kept_experts_are_compared_with_what_is_loaded(folder: Path) -> None:
