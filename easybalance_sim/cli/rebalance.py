@@ -27,7 +27,7 @@ def rebalance(
     confirm: rebalance_options.Confirm = 2,
     cooldown: rebalance_options.Cooldown = 16,
     horizon: rebalance_options.Horizon = 256,
-    step_limit: rebalance_options.StepLimit = 0.1,
+    step_limit: rebalance_options.StepLimit = 0.25,
     pause_s: rebalance_options.PauseS = None,
     step_ms: rebalance_options.StepMs = 25.0,
     other_ms: rebalance_options.OtherMs = 0.0,

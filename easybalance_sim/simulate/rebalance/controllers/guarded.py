@@ -1,16 +1,18 @@
 """Our loop: re-plans only when a plan made from some windows proves itself on others, and pays for its moves.
 
-A fast moving average raises the alarm, a slow one carries the candidate, which is searched from the plan in force with
-few moves. Of the windows remembered every fourth is kept from the search and judges the candidate; before it is
+A slow moving average carries the usual candidate; a fast one raises the alarm that what was remembered is over. Of the
+windows remembered every fourth is kept from the search and judges the candidate. Then it is on trial: before it is
 taken into service it has to hold on windows that came later, several times in a row (hysteresis). The expected gain
 over the horizon has to be worth more than the transfer and the pause. A cooldown follows, longer when a change takes
-back what the one before had done.
+back what the one before had done. When ranks suddenly run hot, the last windows make a candidate at once: it has to
+gain more, on as many later windows, and does not wait for the cooldown.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,7 +38,8 @@ class Guard:
     candidate has to save on windows it was not made from · confirm: times in a row · cooldown: windows after a change ·
     horizon: windows that a plan is expected to live · step_limit: share of all slots that one change may fetch ·
     alarm: distance between the fast and the slow average (share of the load that lies elsewhere) at which older windows
-    are forgotten · proposals: of one pass of the search, per layer."""
+    are forgotten · hot: imbalance (mean over layers) that is sudden when the last `sudden` windows all exceed it ·
+    sudden_gain: as min_gain, of a candidate made from these · proposals: of one pass of the search, per layer."""
 
     memory: int = 64
     check_every: int = 4
@@ -44,9 +47,24 @@ class Guard:
     confirm: int = 2
     cooldown: int = 16
     horizon: int = 256
-    step_limit: float = 0.1
+    step_limit: float = 0.25
     alarm: float = 0.15
+    hot: float = 1.15
+    sudden: int = 1
+    sudden_gain: float = 0.05
     proposals: int = 200_000
+
+
+@dataclass(kw_only=True, eq=False)
+class Trial:
+    """A candidate on trial. gain: share of the seconds that it has to save · every: windows of a look · looks: that it
+    has yet to pass · windows: since the last look."""
+
+    plan: Plan
+    gain: float
+    every: int
+    looks: int
+    windows: list[Window] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -62,60 +80,84 @@ class Guarded:
     _seen: deque[Window] = field(default_factory=deque, repr=False)
     _fast: FloatArray | None = None
     _slow: FloatArray | None = None
-    _candidate: Plan | None = None
-    _later: list[Window] = field(default_factory=list, repr=False)
-    _confirmed: int = 0
+    _trial: Trial | None = None
+    _waited: int = 0
     _rest: int = 0
+    _sudden_rest: int = 0
     _before: Plan | None = None
 
     def observe(self, window: Window, plan: Plan, *, busy: bool) -> Plan | None:
         """Remembers the window; asks for a plan when one has proven itself."""
         self._remember(window)
+        self._waited += 1
+        self._rest, self._sudden_rest = max(0, self._rest - 1), max(0, self._sudden_rest - 1)
         if busy:
             return None
-        self._later.append(window)
-        self._rest = max(0, self._rest - 1)
-        if self._rest or len(self._seen) < FEWEST or len(self._later) < self.guard.check_every:
+        if self._trial is None:
+            self._trial = self._start(plan)
             return None
-        if self._candidate is None:
-            self._candidate = self._propose(plan)
-            self._later = []
-            return None
-        holds = self._pays(plan, self._candidate, self._later)
-        self._later = []
-        self._confirmed = self._confirmed + 1 if holds else 0
-        if not holds:
-            self._candidate = None
-        if self._confirmed < self.guard.confirm:
-            return None
-        return self._adopt(plan, self._candidate)
+        self._trial.windows.append(window)
+        return self._look(self._trial, plan)
 
     def _remember(self, window: Window) -> None:
         """Update both averages (shares of each layer's load) and forget what the alarm says is over."""
         share = window.tokens / np.maximum(window.tokens.sum(axis=1, keepdims=True), 1)
-        for name, life in (("_fast", FAST_HALF_LIFE), ("_slow", SLOW_HALF_LIFE)):
-            before, keep = getattr(self, name), 0.5 ** (1 / life)
-            setattr(self, name, share if before is None else keep * before + (1 - keep) * share)
+        self._fast = _averaged(self._fast, share, FAST_HALF_LIFE)
+        self._slow = _averaged(self._slow, share, SLOW_HALF_LIFE)
         self._seen.append(window)
         if len(self._seen) > self.guard.memory:
             self._seen.popleft()
-        assert self._fast is not None and self._slow is not None
         away = float(np.abs(self._fast - self._slow).sum(axis=1).mean()) / 2
         if away > self.guard.alarm and len(self._seen) > FEWEST:
             self.alarms.append(window.number)
             self._seen = deque(list(self._seen)[-FEWEST:])
-            self._slow, self._candidate, self._confirmed = self._fast, None, 0
+            self._slow, self._trial = self._fast, None
 
-    def _propose(self, plan: Plan) -> Plan | None:
-        """A candidate that pays on the windows kept from its search, None when there is none."""
+    def _start(self, plan: Plan) -> Trial | None:
+        """Put a candidate on trial when it is time for a look, or at once when ranks run hot."""
+        guard, recent = self.guard, list(self._seen)[-self.guard.sudden :]
+        if not self._sudden_rest and len(recent) == guard.sudden and self._is_hot(plan, recent):
+            self._sudden_rest = guard.sudden
+            candidate = self._searched(plan, recent)
+            if candidate is not None and self._pays(plan, candidate, recent, guard.sudden_gain):
+                return Trial(plan=candidate, gain=guard.sudden_gain, every=guard.sudden, looks=1)
+        if self._rest or len(self._seen) < FEWEST or self._waited < guard.check_every:
+            return None
+        self._waited = 0
         windows = list(self._seen)
         kept = windows[JUDGED_OF - 1 :: JUDGED_OF]
         fit = [window for place, window in enumerate(windows) if place % JUDGED_OF != JUDGED_OF - 1]
-        assert self._slow is not None
-        size = np.mean([window.tokens.sum(axis=1) for window in fit], axis=0)
+        candidate = self._searched(plan, fit)
+        if candidate is None or not self._pays(plan, candidate, kept, guard.min_gain):
+            return None
+        return Trial(plan=candidate, gain=guard.min_gain, every=guard.check_every, looks=guard.confirm)
+
+    def _is_hot(self, plan: Plan, windows: Sequence[Window]) -> bool:
+        ratios = (np.nanmean(self.service.imbalance(window, plan)) for window in windows)
+        return all(ratio > self.guard.hot for ratio in ratios)
+
+    def _look(self, trial: Trial, plan: Plan) -> Plan | None:
+        """The candidate when it has passed its last look; one that fails is dropped."""
+        if len(trial.windows) < trial.every:
+            return None
+        holds = self._pays(plan, trial.plan, trial.windows, trial.gain)
+        trial.windows, trial.looks, self._waited = [], trial.looks - 1, 0
+        if holds and trial.looks:
+            return None
+        self._trial = None
+        return self._adopt(plan, trial.plan) if holds else None
+
+    def _searched(self, plan: Plan, fit: Sequence[Window]) -> Plan | None:
+        """The plan in force improved on these windows with few moves, None when there is no such plan."""
+        tokens = np.stack([window.tokens for window in fit])
+        enough = len(fit) >= FEWEST * (JUDGED_OF - 1) // JUDGED_OF
+        if enough and self._slow is not None:
+            forecast = self._slow * tokens.sum(axis=2).mean(axis=0)[:, None]
+        else:
+            forecast = tokens.mean(axis=0)
         problem = Problem(
-            forecast=self._slow * size[:, None],
-            windows=np.stack([window.tokens for window in fit]),
+            forecast=forecast,
+            windows=tokens,
             topology=self.service.topology,
             current=plan,
             seed=self.seed,
@@ -128,25 +170,29 @@ class Guarded:
             ),
         )
         try:
-            candidate = policies.make("warm_search", problem)
+            return replace(policies.make("warm_search", problem), policy=self.name)
         except NotApplicable:
             return None
-        return candidate if self._pays(plan, candidate, kept) else None
 
-    def _pays(self, plan: Plan, candidate: Plan, windows: list[Window]) -> bool:
+    def _pays(self, plan: Plan, candidate: Plan, windows: Sequence[Window], gain: float) -> bool:
         """Whether a candidate saves its share of the seconds on these windows, and its price within the horizon."""
         old = np.array([self.service.step_seconds(window, plan).mean() for window in windows])
         new = np.array([self.service.step_seconds(window, candidate).mean() for window in windows])
         steps = np.array([window.steps for window in windows])
         saved = float(((old - new) * steps).sum())
-        if saved < self.guard.min_gain * float((old * steps).sum()):
+        if saved < gain * float((old * steps).sum()):
             return False
         price = float(self.service.transfer(plan, candidate).layer_s.sum()) + self.style.fixed_s
         return saved / len(windows) * self.guard.horizon > price
 
-    def _adopt(self, plan: Plan, candidate: Plan | None) -> Plan | None:
+    def _adopt(self, plan: Plan, candidate: Plan) -> Plan:
         self._rest = self.guard.cooldown
-        if candidate is not None and self._before is not None and takes_back(self._before, plan, candidate):
+        if self._before is not None and takes_back(self._before, plan, candidate):
             self._rest *= 4
-        self._before, self._candidate, self._confirmed = plan, None, 0
+        self._before = plan
         return candidate
+
+
+def _averaged(before: FloatArray | None, share: FloatArray, half_life: float) -> FloatArray:
+    keep = 0.5 ** (1 / half_life)
+    return share if before is None else keep * before + (1 - keep) * share
