@@ -78,6 +78,13 @@ def placement(document: PlanDocument, deployment: Deployment, limits: Limits) ->
     )
 
 
+def judged_under(document: PlanDocument, rule: str) -> list[str]:
+    """What to say where a plan was judged under another dispatch rule than the engine's."""
+    return (
+        [] if document.dispatch == rule else [f"the plan was judged under --dispatch {document.dispatch}, not {rule}"]
+    )
+
+
 def _require_even(plan: Plan, limits: Limits) -> None:
     least, most = int(plan.slots_per_rank.min()), int(plan.slots_per_rank.max())
     if least != most:

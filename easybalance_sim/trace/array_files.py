@@ -14,6 +14,8 @@ from easybalance_sim.trace.npy_bytes import MAGIC
 from easybalance_sim.trace.torch_files import read_pt
 
 READABLE = (".npy", ".npz", ".pt", ".safetensors")
+_MOST_UNPACKED_BYTES = 2**34
+"""Of a .npz: its few bytes may stand for any number of zeros."""
 _MOST = 2**45
 """Of one expert: so that ranks and replicas of a damaged file cannot add up to more than 64 bits."""
 
@@ -84,6 +86,11 @@ def _read(path: Path) -> dict[str, AnyArray]:
         return {"": np.array(np.load(path, mmap_mode="r", allow_pickle=False))}
     # NumPy leaves a file that it opened itself open when it is damaged.
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as members:
+        unpacked = sum(member.file_size for member in members.zip.infolist())
+        if unpacked > _MOST_UNPACKED_BYTES:
+            raise TraceError(
+                f"unpacks to {unpacked / 1e9:.0f} GB", where=str(path), fix="split it, or give arrays as .npy"
+            )
         return {name: np.asarray(members[name]) for name in members.files}
 
 

@@ -17,6 +17,7 @@ from easybalance_sim.errors import EbsimError
 from easybalance_sim.exports.adoption import adopt
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.exports.linting import lint_file
+from easybalance_sim.exports.sidecar import read_sidecar, sidecar_of
 from tests.plan_documents import example_document
 from tests.properties.test_exports_roundtrip import CASES
 
@@ -78,3 +79,21 @@ def test_refused_or_reported(engine: str, schema: str, suffix: str, wounds: list
             with contextlib.suppress(EbsimError):
                 if lint_file(path, engine, known).errors == 0:
                     adopt(path, engine, known)
+
+
+@settings(max_examples=100, deadline=None)
+@given(wounds=damages())
+def test_a_damaged_sidecar_is_reported_or_vouches_as_before(wounds: list[tuple[float, int, bytes]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        exports.load("vllm-ascend").write(example_document(), KNOWN, path, "")
+        sidecar = sidecar_of(path)
+        sidecar.write_bytes(_damaged(sidecar.read_bytes(), wounds))
+        report = lint_file(path, "vllm-ascend", Deployment())
+        said, findings = read_sidecar(path)
+        assert (said is None) == bool(findings)
+        if findings:
+            assert {one.rule for one in report.findings} == {"checksum", "unchecked"}
+        else:
+            with contextlib.suppress(EbsimError):
+                adopt(path, "vllm-ascend", Deployment())

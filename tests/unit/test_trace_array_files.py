@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from easybalance_sim.errors import TraceError, UsageError
+from easybalance_sim.trace import array_files
 from easybalance_sim.trace.array_files import as_counts, read_arrays, read_only_array
 
 ARRAY = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
@@ -97,6 +98,15 @@ def test_a_torch_that_can_be_led_to_run_code_opens_nothing(
     (tmp_path / "a.pt").touch()
     with pytest.raises(UsageError, match=rf"PyTorch {re.escape(version)} may run code .* — pip install 'torch>=2.6'"):
         read_arrays(tmp_path / "a.pt")
+
+
+def test_an_archive_that_unpacks_to_more_than_memory_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(10**6))
+    monkeypatch.setattr(array_files, "_MOST_UNPACKED_BYTES", 10**6)
+    with pytest.raises(TraceError, match=r"a\.npz: unpacks to 0 GB — split it, or give arrays as \.npy"):
+        read_arrays(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
-from easybalance_sim.exports.placement import Limits, Placement, placement
+from easybalance_sim.exports.placement import Limits, Placement, judged_under, placement
 from easybalance_sim.exports.reading import (
     count,
     parse_yaml,
@@ -83,8 +83,7 @@ def _notes(document: PlanDocument, placed: Placement, deployment: Deployment, ma
         notes.append(
             "an MTP layer without a row stops TensorRT-LLM when MTP decoding is on: a model that is not known gets none"
         )
-    if document.dispatch != "tensorrt-llm":
-        notes.append(f"the plan was judged under --dispatch {document.dispatch}, not tensorrt-llm")
+    notes += judged_under(document, "tensorrt-llm")
     return tuple(notes)
 
 

@@ -19,7 +19,7 @@ from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
-from easybalance_sim.exports.placement import Limits, Placement, placement
+from easybalance_sim.exports.placement import Limits, Placement, judged_under, placement
 from easybalance_sim.exports.reading import (
     count,
     parse_json,
@@ -144,8 +144,7 @@ def _notes(schema: str, document: PlanDocument, placed: Placement) -> tuple[str,
         notes.append(f"vLLM 0.33.0 does not read this file: it needs the pull request #{schema.removeprefix('pr')}")
     if schema == JSON_LIST:
         notes.append("vLLM goes on to rearrange by its own policy: raise step_interval to keep the plan")
-    if document.dispatch != "vllm":
-        notes.append(f"the plan was judged under --dispatch {document.dispatch}, not vllm")
+    notes += judged_under(document, "vllm")
     if placed.mtp_rows:
         notes.append(f"MTP layer {next(iter(placed.mtp_rows))} is left out: vLLM places draft models by itself")
     return tuple(notes)

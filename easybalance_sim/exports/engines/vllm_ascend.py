@@ -17,7 +17,7 @@ from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import DECLARED, DEVICE_ORDER, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
-from easybalance_sim.exports.placement import Limits, Placement, Row, placement
+from easybalance_sim.exports.placement import Limits, Placement, Row, judged_under, placement
 from easybalance_sim.exports.reading import parse_json, read_text, require_list, require_mapping, shown
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
@@ -69,8 +69,7 @@ def _notes(document: PlanDocument, placed: Placement) -> tuple[str, ...]:
         "model runner v1 only (v2 refuses expert_map_path); at 182b75ea84 checkpoints are loaded into the order that "
         "vLLM starts with, so compare answers with and without the map before you serve with it",
     ]
-    if document.dispatch != "ascend-v1":
-        notes.append(f"the plan was judged under --dispatch {document.dispatch}, not ascend-v1")
+    notes += judged_under(document, "ascend-v1")
     if placed.mtp_rows:
         notes.append(f"MTP layer {next(iter(placed.mtp_rows))} is left out: the map numbers the main model's layers")
     return tuple(notes)
