@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from easybalance_sim import exports
-from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.exports.checks import MOE
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
@@ -44,7 +46,8 @@ def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: in
     ranks = _ranks(file, deployment)
     layers = deployment.moe_layers or tuple(sorted(file.layers))
     file = _of_layers(file, layers, numbered=module.RULES.layers == MOE)
-    notes = [*_assumed(file, deployment), *_nodes(ranks, ranks_per_node)]
+    topology, assumed = _topology(ranks, deployment.node_of_rank, ranks_per_node)
+    notes = [*_assumed(file, deployment), *assumed]
     adopted: dict[str, Any] = {"engine": module.TITLE, "file": path.name, "sha256": _digest(path), "notes": notes}
     experts = deployment.experts or file.experts or max(max(row) for row in file.rows) + 1
     if file.ranks_of_rows is not None and len(set(file.ranks_of_rows)) > 1:
@@ -56,7 +59,6 @@ def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: in
             "omni leaves them out)"
         )
     plan = file.plan(experts, ranks, POLICY)
-    topology = uniform(ranks, ranks_per_node or min(NODE, ranks), 1)
     made = document(
         plan,
         layer_ids=layers,
@@ -104,10 +106,13 @@ def _of_layers(file: EngineFile, layers: Sequence[int], *, numbered: bool) -> En
     )
 
 
-def _nodes(ranks: int, ranks_per_node: int | None) -> list[str]:
-    if ranks_per_node is not None or ranks <= NODE:
-        return []
-    return [f"{NODE} ranks per node are assumed (say --ranks-per-node)"]
+def _topology(ranks: int, node_of_rank: tuple[int, ...], ranks_per_node: int | None) -> tuple[Topology, Sequence[str]]:
+    """Equal ranks in the nodes that were said or that the sidecar names, and what was assumed of them."""
+    topology = uniform(ranks, ranks_per_node or min(NODE, ranks), 1)
+    if ranks_per_node is None and len(node_of_rank) == ranks:
+        return replace(topology, node_of_rank=np.array(node_of_rank)), ()
+    assumed = ranks_per_node is None and ranks > NODE
+    return topology, [f"{NODE} ranks per node are assumed (say --ranks-per-node)"] if assumed else ()
 
 
 def _assumed(file: EngineFile, deployment: Deployment) -> list[str]:

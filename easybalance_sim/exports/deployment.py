@@ -59,6 +59,8 @@ _FACTS = {
     "redundant": "redundant experts",
 }
 """Facts of a deployment, as messages call them."""
+_UNCHECKED = ("model", "node_of_rank")
+"""Facts that no placement is wrong about."""
 
 
 def with_sidecar(said: Deployment, sidecar: Sidecar) -> tuple[Deployment, tuple[Finding, ...]]:
@@ -72,15 +74,18 @@ def with_sidecar(said: Deployment, sidecar: Sidecar) -> tuple[Deployment, tuple[
         mtp_layers=mtp,
         redundant=sum(sidecar.slots_per_rank) - sidecar.experts,
         model=sidecar.model,
+        node_of_rank=sidecar.node_of_rank,
     )
-    known: dict[str, Any] = {name: _first(getattr(said, name), getattr(exported, name)) for name in (*_FACTS, "model")}
+    known: dict[str, Any] = {
+        name: _first(getattr(said, name), getattr(exported, name)) for name in (*_FACTS, *_UNCHECKED)
+    }
     if said.moe_layers is None:
         known["mtp_layers"] = mtp
     return replace(said, **known), tuple(_contradictions(said, exported))
 
 
 def _first(flag: Any, other: Any) -> Any:
-    return other if flag in (None, "") else flag
+    return other if flag in (None, "", ()) else flag
 
 
 def _contradictions(said: Deployment, exported: Deployment) -> Iterator[Finding]:

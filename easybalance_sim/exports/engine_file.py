@@ -69,7 +69,8 @@ class Deployment:
 
     ranks: EP size · experts: routed experts E · hidden_layers: all layers of the model, dense ones included ·
     moe_layers: absolute ids of the MoE layers · mtp_layers: absolute ids of MTP layers with experts ·
-    redundant: slots beyond E that the engine is told of · model: its name, "" = not known.
+    redundant: slots beyond E that the engine is told of · model: its name, "" = not known ·
+    node_of_rank: NVLink domain of each rank, () = not known.
     """
 
     ranks: int | None = None
@@ -79,3 +80,4 @@ class Deployment:
     mtp_layers: tuple[int, ...] = ()
     redundant: int | None = None
     model: str = ""
+    node_of_rank: tuple[int, ...] = ()

@@ -25,6 +25,7 @@ def record_of(document: PlanDocument, deployment: Deployment, engine: str, schem
         "policy": document.policy,
         "dispatch": document.dispatch,
         "ranks": len(document.plan_slots_per_rank),
+        "node_of_rank": list(document.topology.node_of_rank),
         "slots_per_rank": list(document.plan_slots_per_rank),
         "experts": document.experts,
         "layers": list(document.layer_ids),

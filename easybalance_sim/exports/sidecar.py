@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from easybalance_sim.cluster.topology import MOST_RANKS
 from easybalance_sim.errors import PlanError
 from easybalance_sim.exports.checks import CHECKSUM
 from easybalance_sim.files import replacing, replacing_folder, require_place
@@ -21,6 +22,7 @@ DIGEST = "sha256"
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _Layer = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Node = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 
 
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     ranks: _Count
     experts: _Count
+    node_of_rank: tuple[_Node, ...] = ()
     slots_per_rank: tuple[_Count, ...]
     layers: tuple[_Layer, ...]
     hidden_layers: _Count | None = None

@@ -144,6 +144,8 @@ def test_nodes_that_are_assumed_are_said(tmp_path: Path) -> None:
     note = "8 ranks per node are assumed (say --ranks-per-node)"
     assert note in adopt(path, "sglang", Deployment(ranks=12)).notes
     assert note not in adopt(path, "sglang", Deployment(ranks=12), ranks_per_node=4).notes
+    known = adopt(path, "sglang", Deployment(ranks=12, node_of_rank=(0, 1) * 6))
+    assert (known.document.topology.node_of_rank, note in known.notes) == ((0, 1) * 6, False)
 
 
 def test_an_exported_file_is_adopted_by_what_its_sidecar_says(tmp_path: Path) -> None:

@@ -139,7 +139,10 @@ def test_the_sidecar_holds_the_plan_its_evidence_and_the_checksum(
     kept, findings = read_sidecar(output)
     assert kept is not None
     assert findings == []
-    assert with_sidecar(Deployment(), kept) == (replace(KNOWN, model="example-moe"), ())
+    assert with_sidecar(Deployment(), kept) == (
+        replace(KNOWN, model="example-moe", node_of_rank=example_document().topology.node_of_rank),
+        (),
+    )
 
 
 @pytest.mark.parametrize(
