@@ -87,8 +87,8 @@ def complete(path: Path, deployment: Deployment) -> tuple[Deployment, list[Findi
 
 def lint_plan(path: Path) -> Report:
     """Everything wrong with a plan file, an edited one included. Raises `PlanError` for what is no plan file."""
-    if not is_plan_file(path):
-        raise PlanError("not a plan file", where=str(path), fix="say whose file it is with --engine")
+    if path.is_dir() or not is_plan_file(path):
+        raise PlanError("not a plan file", where=str(path), fix=_whose(path))
     title = "plan file"
     try:
         document = read_plan(path)
@@ -116,6 +116,14 @@ def _placed(finding: Finding, document: PlanDocument, fillers: Mapping[int, froz
         return placed
     message = f"{finding.message}: a filler of `ebsim adopt`, the deployed layer has fewer slots"
     return replace(placed, level=WARNING, message=message, rule=FILLER)
+
+
+def _whose(path: Path) -> str:
+    """How to say which engine's file it is; its sidecar may know."""
+    sidecar, _ = read_sidecar(path)
+    if sidecar is not None and sidecar.engine in exports.names():
+        return f"add --engine {sidecar.engine}"
+    return "say whose file it is with --engine"
 
 
 def is_plan_file(path: Path) -> bool:

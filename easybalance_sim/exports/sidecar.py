@@ -33,6 +33,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     sha256: str
+    engine: str = ""
     model: str = ""
     ranks: _Count
     experts: _Count

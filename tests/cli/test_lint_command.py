@@ -89,6 +89,7 @@ def test_a_long_list_is_cut_in_the_table_only(folder: Path) -> None:
         (("nowhere.json", "--engine", "sglang"), "nowhere.json: cannot read: No such file or directory"),
         (("nowhere.json",), "nowhere.json: cannot read: No such file or directory"),
         (("good.json",), "good.json: not a plan file — say whose file it is with --engine"),
+        ((".",), ".: not a plan file — say whose file it is with --engine"),
         (("good.json", "--engine", "sgl"), "no engine 'sgl' — choose omni, sglang, tensorrt-llm, vllm, vllm-ascend"),
         (("plan.json", "--engine", "sglang"), "plan.json: has no physical_to_logical_map"),
         (("good.json", "--engine", "sglang", "--model", "gpt-2"), "gpt-2: unknown model"),
@@ -136,6 +137,7 @@ def test_an_exported_file_says_itself_what_it_is_for(folder: Path) -> None:
     done = ebsim_here("export", "sglang", folder / "plan.json", "-o", path, "--model", config)
     assert done.returncode == 0, done.stderr
     assert _lint(path, "sglang").stdout == f"CLEAN: {path} (SGLang 0.5.23)\n"
+    assert one_line(ebsim_here("lint", path)).endswith("where.json: not a plan file — add --engine sglang\n")
     other = _lint(path, "sglang", "--ranks", "3")
     assert other.returncode == 1
     assert "the file was exported for 2 ranks, the engine has 3 ranks" in other.stdout
