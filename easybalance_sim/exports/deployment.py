@@ -65,7 +65,7 @@ _UNCHECKED = ("model", "node_of_rank")
 
 def with_sidecar(said: Deployment, sidecar: Sidecar) -> tuple[Deployment, tuple[Finding, ...]]:
     """What is said of the engine's start, the rest as the file's sidecar has it; an error for each contradiction."""
-    mtp = sidecar.mtp_layers or ()
+    mtp = said.mtp_layers if sidecar.mtp_layers is None else sidecar.mtp_layers
     exported = Deployment(
         ranks=sidecar.ranks,
         experts=sidecar.experts,

@@ -93,6 +93,12 @@ def test_what_is_not_said_comes_from_the_sidecar() -> None:
     assert findings == ()
 
 
+def test_an_mtp_layer_that_only_the_model_tells_is_no_contradiction() -> None:
+    said = Deployment(hidden_layers=6, moe_layers=(3, 4), mtp_layers=(6,))
+    known, findings = with_sidecar(said, _sidecar())
+    assert (known.moe_layers, known.mtp_layers, findings) == ((3, 4), (6,), ())
+
+
 def test_what_is_said_wins_and_contradictions_are_errors() -> None:
     said = Deployment(ranks=3, experts=5, hidden_layers=7, moe_layers=(3,), redundant=1, model="n")
     known, findings = with_sidecar(said, _sidecar())
