@@ -17,6 +17,7 @@ from easybalance_sim.exports.checks import MOE
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.fillers import ADOPTED, FILLERS, filled_up
 from easybalance_sim.exports.linting import complete
+from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document
 
 POLICY = "adopted"
@@ -58,7 +59,7 @@ def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: in
             "in all), which leaves the load of every rank as deployed (`ebsim lint` warns of them, only an export for "
             "omni leaves them out)"
         )
-    plan = file.plan(experts, ranks, POLICY)
+    plan = _plan(file, experts, ranks)
     made = document(
         plan,
         layer_ids=layers,
@@ -84,6 +85,15 @@ def _ranks(file: EngineFile, deployment: Deployment) -> int:
     if file.ranks_of_rows is None:
         raise UsageError("the file does not say how many ranks it is for", where=str(file.path), fix="say --ranks")
     return len(file.ranks_of_rows[0])
+
+
+def _plan(file: EngineFile, experts: int, ranks: int) -> Plan:
+    try:
+        return file.plan(experts, ranks, POLICY)
+    except PlanError as error:
+        place = error.where.removeprefix(str(file.path))
+        where = str(file.path) if place in ("", POLICY) else f"{file.path}: {place}"
+        raise PlanError(error.what, where=where, fix=error.fix) from error
 
 
 def _of_layers(file: EngineFile, layers: Sequence[int], *, numbered: bool) -> EngineFile:

@@ -158,6 +158,15 @@ def test_an_exported_file_is_adopted_by_what_its_sidecar_says(tmp_path: Path) ->
         assert lint_file(tmp_path / name, engine, Deployment()).findings == ()
 
 
+def test_a_rank_without_slots_is_refused_with_the_file(tmp_path: Path) -> None:
+    pattern = np.zeros((2, 1, 4), np.int8)
+    pattern[0] = 1
+    np.save(tmp_path / "p.npy", pattern)
+    with pytest.raises(PlanError) as refused:
+        adopt(tmp_path / "p.npy", "omni", Deployment())
+    assert str(refused.value) == f"{tmp_path / 'p.npy'}: every rank must have at least one slot"
+
+
 def test_a_rank_that_serves_nobody_alone_cannot_be_filled_up(tmp_path: Path) -> None:
     pattern = np.zeros((2, 2, 4), np.int8)
     for layer, devices in enumerate([[[0, 1, 2], [0, 3]], [[0, 1], [0, 1, 2, 3]]]):

@@ -104,8 +104,10 @@ def _pattern(path: Path) -> BoolArray:
     array = _array(path)
     if array.ndim != 3 or not array.size or array.size > MOST_CELLS:
         raise PlanError(f"array of shape {array.shape}, expected [devices, MoE layers, experts]", where=where)
-    if array.dtype.kind not in "iub" or not ((array == 0) | (array == 1)).all():
-        raise PlanError(f"a pattern holds 0 and 1 only, this one is {array.dtype} with other values", where=where)
+    if array.dtype.kind not in "iub":
+        raise PlanError(f"a pattern holds whole numbers, this one {array.dtype}", where=where)
+    if not ((array == 0) | (array == 1)).all():
+        raise PlanError("a pattern holds 0 and 1 only, this one other numbers", where=where)
     return array.astype(bool)
 
 
