@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +14,13 @@ from easybalance_sim.cli.console import Format, aligned, emit
 
 if TYPE_CHECKING:
     from easybalance_sim.plan.difference import Difference
-    from easybalance_sim.plan.planfile import PlanDocument
 
-SHOWN_STEPS = 40
-PATHS = {"nvlink": "over NVLink", "network": "between nodes", "outside": "from outside (no rank holds them)"}
+SHOWN_STEPS, SHOWN_LAYERS = 40, 4
+PATHS = {
+    "nvlink": "over NVLink",
+    "network": "between nodes, over RDMA",
+    "outside": "from where the weights are stored (no rank holds them)",
+}
 
 
 def diff(
@@ -24,7 +28,10 @@ def diff(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="The plan that follows it.")],
     steps: Annotated[bool, typer.Option("--steps", help="Print the steps too.")] = False,
     staging_slots: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Experts that a GPU holds beside its slots; 0: serving stops.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Experts that a GPU can hold beside its slots; 0: serving stops for each step."
+        ),
     ] = 1,
     step_mb: Annotated[float, typer.Option(min=0, metavar="MB", help="Most a step may move [no limit].")] = 0.0,
     step_ms: Annotated[float, typer.Option(min=0, metavar="MS", help="Longest that a step may take [no limit].")] = 0.0,
@@ -38,45 +45,40 @@ def diff(
     """Compare two plans: experts that travel, over which links, for how long; and in which steps to move them.
 
     Between any two steps every expert has a ready replica, so a step can be put into service before the next one
-    begins. Exit 0 when the plans place experts alike, 1 when they differ.
+    begins. Layers that gain most come first where NEW was judged against OLD. Exit 0 alike, 1 when they differ.
 
     \b
     Example: ebsim diff old.json new.json --steps --staging-slots 2
     """
     from easybalance_sim.cluster.hardware import load_profile
+    from easybalance_sim.errors import UsageError
     from easybalance_sim.files import require_place, write_text
     from easybalance_sim.plan.difference import difference
     from easybalance_sim.plan.migration_steps import Limits
     from easybalance_sim.plan.planfile import read_plan
+    from easybalance_sim.simulate.rollout.facts import widths_of
 
     if output is not None:
         require_place(output, (old, new))
     before, after = read_plan(old), read_plan(new)
+    expert_bytes = widths_of(model, after).expert_bytes
+    for flag, limit in (("--step-mb", step_mb), ("--step-ms", step_ms)):
+        if not math.isfinite(limit):
+            raise UsageError(f"{limit} is no limit", where=flag, fix="give a number")
+        if limit and not expert_bytes:
+            raise UsageError("the size of an expert is not known", where=flag, fix="say --model NAME|config.json")
     found = difference(
         before,
         after,
         load_profile(profile or after.topology.profile),
-        expert_bytes=_expert_bytes(model, after),
-        limits=Limits(staging_slots=staging_slots, step_bytes=int(step_mb * 1e6), step_s=step_ms / 1e3),
+        expert_bytes=expert_bytes,
+        limits=Limits(staging_slots=staging_slots, step_bytes=math.ceil(step_mb * 1e6), step_s=step_ms / 1e3),
     )
     if output is not None:
         write_text(output, found.rollout_text())
     as_json = format is Format.JSON
     emit(json.dumps(found.to_dict(steps=steps), indent=2) if as_json else _table(found, steps=steps))
     raise typer.Exit(0 if found.is_none else 1)
-
-
-def _expert_bytes(model: str, document: PlanDocument) -> int:
-    """Of --model, else what the plan was judged with, else of the known model that it names; 0 = not known."""
-    from easybalance_sim.cluster.shapes import find_shape, load_shape
-
-    if model:
-        return load_shape(model).expert_bytes
-    judged = document.evidence.get("model", {})
-    if judged.get("expert_bytes") and not judged.get("assumed"):
-        return int(judged["expert_bytes"])
-    shape = find_shape(document.model)
-    return shape.expert_bytes if shape else 0
 
 
 def _table(found: Difference, *, steps: bool) -> str:
@@ -102,46 +104,56 @@ def _summary(found: Difference) -> str:
         return "the same experts in the same slots"
     migration = found.migration
     cells = len(found.new.layers) * sum(found.new.plan_slots_per_rank)
-    lines = [f"{migration.moves:,} of {cells:,} slots need an expert from elsewhere, in {len(found.by_layer())} layers"]
+    layers = _counted(len(found.by_layer()), "layer")
+    lines = [f"{migration.moves:,} of {cells:,} slots need an expert from elsewhere, in {layers}"]
     for path, moves in sorted(found.by_path().items()):
         size = f", {_short(moves * found.expert_bytes / 1e6)} MB" if found.expert_bytes else ""
         lines.append(f"  {moves:,} {PATHS[path]}{size}")
     drops = sum(len(step.drops) for step in migration.steps)
     if drops:
-        lines.append(f"{drops:,} slots are given up")
+        lines.append(f"{_counted(drops, 'slot')} given up")
     if migration.local:
-        lines.append(f"{migration.local:,} experts change their slot on their own GPU, for free")
-    lines.append(f"{found.replicas_changed:,} experts get another number of replicas")
+        lines.append(
+            f"{_counted(migration.local, 'copy', 'copies')} within a GPU put experts into their slots, for free"
+        )
+    lines.append(f"another number of replicas in {found.replicas_changed:,} of {_experts(found)} (experts × layers)")
     lines.append(_how(found))
     return "\n".join(lines)
 
 
+def _experts(found: Difference) -> str:
+    return f"{found.new.experts * len(found.new.layers):,}"
+
+
 def _how(found: Difference) -> str:
     migration = found.migration
+    steps = _counted(len(migration.steps), "step") + (", layers that gain most first" if found.by_gain else "")
     if not found.expert_bytes:
-        return f"{len(migration.steps):,} steps; bytes and seconds need the model's widths: --model NAME|config.json"
-    took = f"{_short(migration.seconds * 1e3)} ms of transfer"
+        return f"{steps}; bytes and seconds need the model's widths: --model NAME|config.json"
+    longest = f"{_short(max((step.seconds for step in migration.steps), default=0.0) * 1e3)} ms the longest"
+    took = f"{_short(migration.seconds * 1e3)} ms of transfer in all, {longest}"
     if migration.drained:
-        return f"serving stops for {took}; {migration.bounced:,} experts wait in host memory meanwhile"
+        return f"{steps}, serving stops for each: {took}; {migration.bounced:,} experts wait in host memory meanwhile"
     staging = max((step.staging_slots for step in migration.steps), default=0)
-    longest = max((step.seconds for step in migration.steps), default=0.0)
-    return (
-        f"{len(migration.steps):,} steps, {took} in all, {_short(longest * 1e3)} ms the longest; "
-        f"{staging} staging slot{'' if staging == 1 else 's'} per GPU, {_short(staging * found.expert_bytes / 1e6)} MB"
-    )
+    size = _short(staging * found.expert_bytes / 1e6)
+    return f"{steps}: {took}; {_counted(staging, 'staging slot')} per GPU, {size} MB"
 
 
 def _steps(found: Difference) -> str:
-    rows = [("step", "layers", "experts", "MB", "ms", "staging")]
+    rows = [("step", "layers", "experts", "dropped", "MB", "ms", "staging")]
     for number, step in enumerate(found.migration.steps[:SHOWN_STEPS]):
-        touched = {move.layer for move in step.moves} | {drop.layer for drop in step.drops}
-        layers = sorted(found.new.layer_ids[layer] for layer in touched)
-        span = str(layers[0]) if len(layers) == 1 else f"{layers[0]}-{layers[-1]}"
+        layers = sorted(found.new.layer_ids[layer] for layer in step.layers)
+        more = f" +{len(layers) - SHOWN_LAYERS}" if len(layers) > SHOWN_LAYERS else ""
+        span = ", ".join(map(str, layers[:SHOWN_LAYERS])) + more
         known = (_short(step.bytes / 1e6), _short(step.seconds * 1e3)) if found.expert_bytes else ("–", "–")
-        rows.append((str(number), span, str(len(step.moves)), *known, str(step.staging_slots)))
+        rows.append((str(number), span, str(len(step.moves)), str(len(step.drops)), *known, str(step.staging_slots)))
     left = len(found.migration.steps) - SHOWN_STEPS
-    more = f"\n… {left:,} more; -o FILE.json has all, move by move" if left > 0 else ""
-    return aligned(rows, left=2) + more
+    rest = f"\n… {left:,} more; -o FILE.json has all, move by move" if left > 0 else ""
+    return aligned(rows, left=2) + rest
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def _short(value: float) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from easybalance_sim.arrays import Int32Array
 from easybalance_sim.cluster.hardware import HardwareProfile
 from easybalance_sim.errors import PlanError
 from easybalance_sim.plan import canonical
@@ -30,18 +29,21 @@ FORMAT, VERSION = "ebsim.rollout", 1
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Difference:
     """old, new: the two files · migration: the steps between them · expert_bytes: weights of one expert in one layer,
-    0 = not known · replicas_changed: (layer, expert) pairs with another number of replicas."""
+    0 = not known · replicas_changed: (layer, expert) pairs with another number of replicas · old_ranks: which rank of
+    `old` each rank of `new` was, None = it comes back · by_gain: layers change in the order of what they gain."""
 
     old: PlanDocument
     new: PlanDocument
     migration: MigrationSteps
     expert_bytes: int
     replicas_changed: int
+    old_ranks: Sequence[int | None]
+    by_gain: bool
 
     @property
     def is_none(self) -> bool:
         """Whether every rank holds the same experts in the same slots."""
-        return not (self.migration.moves or self.migration.local or any(step.drops for step in self.migration.steps))
+        return not self.migration.steps
 
     def by_path(self) -> Mapping[str, int]:
         """Experts that travel over each path."""
@@ -71,6 +73,8 @@ class Difference:
             "seconds": migration.seconds if self.expert_bytes else None,
             "drained": migration.drained,
             "bounced": migration.bounced,
+            "old_ranks": list(self.old_ranks),
+            "layer_order": "gain" if self.by_gain else "number",
             "staging_slots": max((step.staging_slots for step in migration.steps), default=0),
             "step_count": len(migration.steps),
         }
@@ -102,7 +106,20 @@ class Difference:
                 }
                 for move in step.moves
             ],
-            "drops": [{"layer": ids[drop.layer], "expert": drop.expert, "rank": drop.rank} for drop in step.drops],
+            "drops": [
+                {"layer": ids[drop.layer], "expert": drop.expert, "rank": drop.rank, "slot_of_rank": drop.place}
+                for drop in step.drops
+            ],
+            "local_moves": [
+                {
+                    "layer": ids[shift.layer],
+                    "expert": shift.expert,
+                    "rank": shift.rank,
+                    "from_slot": shift.place,
+                    "to_slot": shift.to,
+                }
+                for shift in step.shifts
+            ],
         }
 
 
@@ -122,7 +139,10 @@ def difference(
             where="diff",
             fix="compare plans of one model",
         )
-    before, after = _held(old, new), new.plan()
+    ranks, after = _old_ranks(old, new), new.plan()
+    slots, nothing = slots_by_rank(old.plan()), np.zeros((after.layers, 0), np.int32)
+    before = [nothing if rank is None else slots[rank] for rank in ranks]
+    order = _most_gain_first(old, new)
     links = Links(
         node_of_rank=np.array(new.topology.node_of_rank),
         nvlink_bytes_per_s=hardware.migration.nvlink_bytes_per_s,
@@ -131,28 +151,42 @@ def difference(
     return Difference(
         old=old,
         new=new,
-        migration=migration_steps(before, after, links, expert_bytes=expert_bytes or 1, limits=limits),
+        migration=migration_steps(before, after, links, expert_bytes=expert_bytes or 1, limits=limits, order=order),
         expert_bytes=expert_bytes,
         replicas_changed=int((old.plan().replicas != after.replicas).sum()),
+        old_ranks=ranks,
+        by_gain=order is not None,
     )
 
 
-def _held(old: PlanDocument, new: PlanDocument) -> Sequence[Int32Array]:
-    """What the ranks of `new` hold: under `old`, with ranks lost in between or come back."""
-    slots = slots_by_rank(old.plan())
+def _old_ranks(old: PlanDocument, new: PlanDocument) -> Sequence[int | None]:
+    """Which rank of `old` each rank of `new` was, with ranks lost in between or come back (None)."""
     if new.parent_ranks is not None and new.parent_fingerprint == old.fingerprint():
-        return [slots[rank] for rank in new.parent_ranks]
+        return list(new.parent_ranks)
     if old.parent_ranks is not None and old.parent_fingerprint == new.fingerprint():
-        nothing = np.zeros((len(new.layers), 0), np.int32)
         place = {rank: at for at, rank in enumerate(old.parent_ranks)}
-        return [slots[place[rank]] if rank in place else nothing for rank in range(new.topology.ranks)]
-    if len(slots) != new.topology.ranks:
+        return [place.get(rank) for rank in range(new.topology.ranks)]
+    if old.topology.ranks != new.topology.ranks:
         raise PlanError(
-            f"the plans are for {len(slots)} and {new.topology.ranks} ranks, and neither was made from the other",
+            f"the plans are for {old.topology.ranks} and {new.topology.ranks} ranks, and neither was made from the "
+            "other",
             where="diff",
             fix="compare plans for the same ranks, or a plan made with --lost-ranks and its parent",
         )
-    return slots
+    return list(range(new.topology.ranks))
+
+
+def _most_gain_first(old: PlanDocument, new: PlanDocument) -> Sequence[int] | None:
+    """Rows of layers, those first whose mean rank imbalance falls most; None if `new` was not judged against `old`."""
+    if new.parent_ranks is not None or new.parent_fingerprint != old.fingerprint():
+        return None
+    try:
+        sides = [new.evidence[side]["rank_imbalance_by_layer"]["mean"] for side in ("baseline", "plan")]
+        was, becomes = np.array(sides, np.float64)
+    except (KeyError, TypeError, ValueError):
+        return None
+    fits = was.shape == (len(new.layers),) and bool(np.isfinite(was - becomes).all())
+    return np.argsort(becomes - was, kind="stable").tolist() if fits else None
 
 
 def _named(document: PlanDocument) -> dict[str, Any]:

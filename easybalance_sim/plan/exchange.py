@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray, IntArray
+from easybalance_sim.arrays import BoolArray, Int32Array, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,23 +40,30 @@ class Exchange:
     ring: bool = False
 
 
-def exchanges(before: BoolArray, after: BoolArray, node_of_rank: IntArray) -> list[Exchange]:
-    """All exchanges from one placement to another, layer by layer; before, after: bool[L, R, E] experts on each rank.
+def exchanges(
+    before: BoolArray, after: BoolArray, node_of_rank: IntArray, stood: Int32Array | None = None
+) -> list[Exchange]:
+    """All exchanges from one placement to another, layer by layer.
 
+    before, after: bool[L, R, E] experts on each rank · stood: int[L, R, E] the expert of `before` in the slot that an
+    expert gets, which it replaces if the two meet in an exchange; -1 = none, None = any slot will do.
     An expert that nobody holds before is copied from outside. Every exchange may be carried out at any time and in any
     order: each expert keeps at least as many replicas as the smaller of the two placements gives it.
     """
     found: list[Exchange] = []
     for layer in range(len(before)):
-        found += _Layer(layer, before[layer], after[layer], node_of_rank).exchanges()
+        kept = None if stood is None else stood[layer]
+        found += _Layer(layer, before[layer], after[layer], node_of_rank, kept).exchanges()
     return found
 
 
 class _Layer:
     """The changes of one layer that are still to be put in chains."""
 
-    def __init__(self, layer: int, before: BoolArray, after: BoolArray, node_of_rank: IntArray) -> None:
-        self._layer = layer
+    def __init__(
+        self, layer: int, before: BoolArray, after: BoolArray, node_of_rank: IntArray, stood: Int32Array | None
+    ) -> None:
+        self._layer, self._stood = layer, stood
         arrivals, departures = after & ~before, before & ~after
         self._into: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._copies: dict[int, list[int]] = defaultdict(list)
@@ -96,16 +103,24 @@ class _Layer:
                 rings.append(self._exchange((replace(first, leaves=leaves), *chain[at + 1 :]), ring=True))
                 leaves, chain = first.leaves, chain[:at]
             if self._copies[rank]:
-                chain.append(Change(rank=rank, arrives=self._copies[rank].pop(), leaves=leaves))
+                arrives = self._copies[rank].pop(self._successor(rank, leaves, self._copies[rank]))
+                chain.append(Change(rank=rank, arrives=arrives, leaves=leaves))
                 break
             if not self._into[rank]:
                 if leaves >= 0:
                     chain.append(Change(rank=rank, arrives=-1, leaves=leaves))
                 break
-            giver, expert = self._into[rank].pop()
+            ready = [expert for _, expert in self._into[rank]]
+            giver, expert = self._into[rank].pop(self._successor(rank, leaves, ready))
             chain.append(Change(rank=rank, arrives=expert, leaves=leaves, giver=giver))
             rank, leaves = giver, expert
         return [*rings, self._exchange(tuple(chain))] if chain else rings
+
+    def _successor(self, rank: int, leaves: int, ready: Sequence[int]) -> int:
+        """Which of the experts that are ready for a slot of the rank takes it: who stays in it, else the last."""
+        if self._stood is None or leaves < 0:
+            return -1
+        return next((at for at, expert in enumerate(ready) if self._stood[rank, expert] == leaves), -1)
 
     def _exchange(self, changes: tuple[Change, ...], *, ring: bool = False) -> Exchange:
         return Exchange(layer=self._layer, changes=changes, ring=ring)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from easybalance_sim.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.exchange import Exchange, exchanges
 from easybalance_sim.plan.migration import resident
+from easybalance_sim.plan.places import Places, Shift, cycles
 from easybalance_sim.plan.plan import Plan
 
 NVLINK, NETWORK, OUTSIDE = "nvlink", "network", "outside"
@@ -32,8 +34,8 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a step may take. staging_slots: experts that a rank can hold beside its slots, 0 = serving stops for the
-    whole migration · step_bytes, step_s: of all links together, of the slowest rank; 0 = no limit."""
+    """What a step may take. staging_slots: experts that a rank can hold beside its slots, 0 = none, serving stops for
+    every step · step_bytes, step_s: of all links together, of the slowest rank; 0 = no limit."""
 
     staging_slots: int = 1
     step_bytes: int = 0
@@ -56,39 +58,51 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
-    """A slot that is given up without a successor."""
+    """A slot that is given up without a successor; the rest as of `Move`."""
 
     layer: int
     expert: int
     rank: int
+    place: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """Moves that take effect together. bytes: over all links · seconds: until the slowest rank has sent and received ·
-    staging_slots: experts on the fullest rank that wait beside its slots."""
+    staging_slots: experts on the fullest rank that wait beside its slots · shifts: of ranks whose layer is complete,
+    done after the moves and drops."""
 
     moves: tuple[Move, ...]
     drops: tuple[Drop, ...]
     bytes: int
     seconds: float
     staging_slots: int
+    shifts: tuple[Shift, ...] = ()
+
+    @property
+    def layers(self) -> frozenset[int]:
+        """Rows of the layers that it changes."""
+        return frozenset(change.layer for part in (self.moves, self.drops, self.shifts) for change in part)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MigrationSteps:
-    """drained: serving stops while the only step runs · bounced: experts that a rank has to put aside in host memory
-    because they go round in a ring and there is no staging · local: experts that only change their slot on a rank."""
+    """drained: serving stops while a step runs · bounced: experts that a rank has to put aside in host memory because
+    they go round in a ring and there is no staging."""
 
     steps: tuple[Step, ...]
     drained: bool
     bounced: int
-    local: int
 
     @property
     def moves(self) -> int:
         """Experts that travel."""
         return sum(len(step.moves) for step in self.steps)
+
+    @property
+    def local(self) -> int:
+        """Experts that are copied to another slot of their own GPU."""
+        return sum(len(step.shifts) for step in self.steps)
 
     @property
     def bytes(self) -> int:
@@ -121,62 +135,52 @@ def migration_steps(
     expert_bytes: weights of one expert in one layer · order: layers in the order in which they are to change, None = as
     numbered. Between any two steps every expert has at least as many replicas as the smaller of the two placements
     gives it, and no rank holds more experts than its slots in the larger of the two; inside a step the old placement
-    serves until all moves have arrived. Experts come from a rank of the same NVLink domain where one holds them, from
-    the one that has sent least so far. Raises `UsageError` when a single exchange is more than `limits` allow.
+    serves until all moves have arrived. After the last one every slot is filled as in `new`. Experts come from a rank
+    of the same NVLink domain where one holds them, from the one that has sent least so far. Raises `UsageError` when
+    `limits` do not allow a single expert, or a ring of them that has to change at once.
     """
     before = np.zeros((new.layers, new.ranks, new.experts), np.bool_)
     for rank, experts in enumerate(old):
         before[np.arange(new.layers)[:, None], rank, experts] = True
-    found = exchanges(before, resident(new), links.node_of_rank)
+    found = exchanges(before, resident(new), links.node_of_rank, _stood(old, new))
     turn = {layer: place for place, layer in enumerate(range(new.layers) if order is None else order)}
     waiting = sorted(found, key=lambda exchange: turn[exchange.layer])
-    walk = _Walk(before, _Places(old, new), links, expert_bytes)
+    walk = _Walk(before, Places(old, slots_by_rank(new)), links, expert_bytes)
     steps = []
     while waiting:
         step = _Packing(walk, limits)
         waiting = step.fill(waiting)
         steps.append(step.carried_out())
+    shifts = walk.places.shifts()
+    rings = sum(exchange.ring for exchange in found) + cycles(shifts)
     return MigrationSteps(
-        steps=tuple(steps),
-        drained=bool(found) and limits.staging_slots == 0,
-        bounced=sum(exchange.ring for exchange in found) if limits.staging_slots == 0 else 0,
-        local=_local(old, new),
+        steps=_with_shifts(steps, shifts),
+        drained=bool(found or shifts) and limits.staging_slots == 0,
+        bounced=rings if limits.staging_slots == 0 else 0,
     )
 
 
-def _local(old: Sequence[Int32Array], new: Plan) -> int:
-    """Experts that stay on a rank and stand in another of its slots."""
-    moved = 0
-    for had, has in zip(old, slots_by_rank(new), strict=True):
-        stays = (had[:, :, None] == has[:, None, :]).any(axis=1)
-        same = np.zeros_like(stays)
+def _stood(old: Sequence[Int32Array], new: Plan) -> Int32Array:
+    """int32[L, R, E] the old expert in the slot of a rank that an expert gets, -1 = none."""
+    stood = np.full((new.layers, new.ranks, new.experts), -1, np.int32)
+    for rank, (had, has) in enumerate(zip(old, slots_by_rank(new), strict=True)):
         shared = min(had.shape[1], has.shape[1])
-        same[:, :shared] = had[:, :shared] == has[:, :shared]
-        moved += int((stays & ~same).sum())
-    return moved
+        stood[np.arange(new.layers)[:, None], rank, has[:, :shared]] = had[:, :shared]
+    return stood
 
 
-class _Places:
-    """Which slot of its rank every expert stands in, as the migration goes on."""
-
-    def __init__(self, old: Sequence[Int32Array], new: Plan) -> None:
-        self._old = old
-        self._slots = [max(had.shape[1], int(has)) for had, has in zip(old, new.slots_per_rank, strict=True)]
-        self._place: dict[tuple[int, int], dict[int, int]] = {}
-
-    def change(self, layer: int, rank: int, leaves: int, arrives: int) -> int:
-        """The slot of the rank that `leaves` (-1 = nobody) hands to `arrives` (-1 = nobody)."""
-        key = layer, rank
-        if key not in self._place:
-            self._place[key] = {expert: place for place, expert in enumerate(self._old[rank][layer].tolist())}
-        places = self._place[key]
-        place = places.pop(leaves) if leaves in places else self._free(rank, places)
-        if arrives >= 0:
-            places[arrives] = place
-        return place
-
-    def _free(self, rank: int, places: dict[int, int]) -> int:
-        return min(set(range(self._slots[rank])) - set(places.values()))
+def _with_shifts(steps: Sequence[Step], shifts: Sequence[Shift]) -> tuple[Step, ...]:
+    """Each shift in the step that completes its layer on its rank; in the first where nothing else changes there."""
+    done: dict[tuple[int, int], int] = defaultdict(int)
+    for number, step in enumerate(steps):
+        done.update({(move.layer, move.rank): number for move in step.moves})
+        done.update({(drop.layer, drop.rank): number for drop in step.drops})
+    due: dict[int, list[Shift]] = defaultdict(list)
+    for shift in shifts:
+        due[done[shift.layer, shift.rank]].append(shift)
+    if shifts and not steps:
+        steps = [Step(moves=(), drops=(), bytes=0, seconds=0.0, staging_slots=0)]
+    return tuple(replace(step, shifts=tuple(due[number])) for number, step in enumerate(steps))
 
 
 @dataclass(kw_only=True)
@@ -196,7 +200,7 @@ class _Walk:
     """The placement between two steps (bool[L, R, E], changed in place) and what links cost."""
 
     held: BoolArray
-    places: _Places
+    places: Places
     links: Links
     expert_bytes: int
     sent: IntArray = field(init=False)
@@ -232,15 +236,19 @@ class _Packing:
         self._bytes = 0
 
     def fill(self, waiting: list[Exchange]) -> list[Exchange]:
-        """Take what fits, in order; returns what is left. Raises `UsageError` when not even the first does."""
+        """Take what fits, in order; returns what is left. Raises `UsageError` when nothing fits."""
         left: list[Exchange] = []
+        misfits = 0
         for place, exchange in enumerate(waiting):
-            if not self._take(exchange):
-                left.append(exchange)
-                if len(left) >= MISFITS:
-                    return left + waiting[place + 1 :]
+            taken = self._take(exchange)
+            if taken < len(exchange.changes):
+                left.append(replace(exchange, changes=exchange.changes[taken:]) if taken else exchange)
+                misfits += not taken
+            if misfits >= MISFITS:
+                left += waiting[place + 1 :]
+                break
         if not self._chosen:
-            self._refuse(waiting[0])
+            self._refuse(waiting)
         return left
 
     def carried_out(self) -> Step:
@@ -266,7 +274,7 @@ class _Packing:
                         )
                     )
                 else:
-                    drops.append(Drop(layer=layer, expert=change.leaves, rank=rank))
+                    drops.append(Drop(layer=layer, expert=change.leaves, rank=rank, place=place))
             for change in exchange.changes:
                 if change.arrives >= 0:
                     self._walk.held[exchange.layer, change.rank, change.arrives] = True
@@ -278,41 +286,63 @@ class _Packing:
             staging_slots=int(self._waits.max()) if self._limits.staging_slots else 0,
         )
 
-    def _take(self, exchange: Exchange) -> bool:
-        """Whether the exchange fits; then it is taken."""
-        arriving = [change for change in exchange.changes if change.arrives >= 0]
-        ranks = [change.rank for change in arriving]
-        if self._limits.staging_slots and any(self._waits[ranks] >= self._limits.staging_slots):
-            return False
-        size = len(arriving) * self._walk.expert_bytes
-        if self._limits.step_bytes and self._limits.staging_slots and self._bytes + size > self._limits.step_bytes:
-            return False
-        sources = [(-1, "") for _ in exchange.changes]
+    def _take(self, exchange: Exchange) -> int:
+        """Take as many changes of an exchange as fit, from its start: a chain may stop between any two of them, since
+        what a rank gives up has arrived elsewhere by then. A ring changes as a whole or not at all."""
+        sources: list[tuple[int, str]] = []
         received, sent, given = self._traffic.received.copy(), self._traffic.sent.copy(), self._walk.sent.copy()
-        for at, change in enumerate(exchange.changes):
-            if change.arrives < 0:
-                continue
-            source, path = self._walk.source(exchange.layer, change.arrives, change.rank)
-            sources[at] = source, path
-            received[change.rank] += self._walk.seconds(path)
-            if source >= 0:
-                sent[source] += self._walk.seconds(path)
-                self._walk.sent[source] += 1
-        traffic = _Traffic(received=received, sent=sent)
-        if self._limits.step_s and self._limits.staging_slots and traffic.seconds() > self._limits.step_s:
-            self._walk.sent = given
-            return False
-        self._traffic, self._bytes = traffic, self._bytes + size
-        self._waits[ranks] += 1
-        self._chosen.append((exchange, sources))
-        return True
+        for change in exchange.changes:
+            source = -1, ""
+            if change.arrives >= 0:
+                if not self._has_room(change.rank):
+                    break
+                source = self._walk.source(exchange.layer, change.arrives, change.rank)
+                if not self._has_time(change.rank, *source):
+                    break
+                self._count(change.rank, *source)
+            sources.append(source)
+        if exchange.ring and len(sources) < len(exchange.changes):
+            for change in exchange.changes[: len(sources)]:
+                self._waits[change.rank] -= 1
+            self._bytes -= len(sources) * self._walk.expert_bytes
+            self._traffic, self._walk.sent = _Traffic(received=received, sent=sent), given
+            return 0
+        if sources:
+            self._chosen.append((replace(exchange, changes=exchange.changes[: len(sources)]), sources))
+        return len(sources)
 
-    def _refuse(self, exchange: Exchange) -> None:
-        arriving = [change for change in exchange.changes if change.arrives >= 0]
-        size = len(arriving) * self._walk.expert_bytes
-        slowest = max(self._walk.seconds(NVLINK), self._walk.seconds(NETWORK))
+    def _has_room(self, rank: int) -> bool:
+        limits = self._limits
+        if limits.staging_slots and self._waits[rank] >= limits.staging_slots:
+            return False
+        return not limits.step_bytes or self._bytes + self._walk.expert_bytes <= limits.step_bytes
+
+    def _has_time(self, rank: int, source: int, path: str) -> bool:
+        traffic = self._traffic
+        busiest = max(traffic.received[rank], traffic.sent[source] if source >= 0 else 0.0)
+        return not self._limits.step_s or bool(busiest + self._walk.seconds(path) <= self._limits.step_s)
+
+    def _count(self, rank: int, source: int, path: str) -> None:
+        """One expert more that travels in this step."""
+        self._traffic.received[rank] += self._walk.seconds(path)
+        if source >= 0:
+            self._traffic.sent[source] += self._walk.seconds(path)
+            self._walk.sent[source] += 1
+        self._bytes += self._walk.expert_bytes
+        self._waits[rank] += 1
+
+    def _refuse(self, waiting: Sequence[Exchange]) -> None:
+        """Say what the largest of the exchanges needs on its own."""
+        whole = [one if one.ring else replace(one, changes=one.changes[:1]) for one in waiting]
+        alone = [_Packing(self._walk, Limits()) for _ in whole]
+        for packing, exchange in zip(alone, whole, strict=True):
+            packing._take(exchange)
+        size = max(packing._bytes for packing in alone)
+        seconds = max(packing._traffic.seconds() for packing in alone)
         raise UsageError(
-            f"{len(arriving)} experts have to change at once, {size / 1e6:.4g} MB, up to {slowest * 1e3:.3g} ms each",
-            where=f"layer row {exchange.layer}",
-            fix="allow more bytes or time per step",
+            f"too low: {size // self._walk.expert_bytes} experts go round in a ring and have to change at once"
+            if size > self._walk.expert_bytes
+            else "too low for one expert",
+            where="limits of a step",
+            fix=f"allow {size / 1e6:.4g} MB and {seconds * 1e3:.4g} ms or more",
         )

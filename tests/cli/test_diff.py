@@ -21,13 +21,21 @@ def plans(tmp_path: Path) -> tuple[Path, Path]:
     return old, new
 
 
-def test_a_difference_is_exit_one(plans: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.fixture
+def sized(plans: tuple[Path, Path]) -> tuple[Path, Path]:
+    """The same, and the new plan knows how large an expert is: as one of DeepSeek-V3."""
+    evidence = {"model": {"expert_bytes": 44_050_944, "assumed": False}}
+    write_plan(plans[1], made([[0, 1, 2, 3, 0, 2], [0, 2, 1, 3, 0, 2]], [3, 3], evidence=evidence))
+    return plans
+
+
+def test_a_difference_is_exit_one(sized: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "rollout.json"
-    done = ebsim("diff", *plans, "--steps", "--model", "deepseek-v3", "-o", out)
+    done = ebsim("diff", *sized, "--steps", "-o", out)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "1 of 12 slots need an expert from elsewhere, in 1 layers\n  1 over NVLink, 44.1 MB" in done.stdout
-    assert "2 experts change their slot on their own GPU, for free" in done.stdout
-    assert "1 steps, 0.123 ms of transfer in all" in done.stdout
+    assert "1 of 12 slots need an expert from elsewhere, in 1 layer\n  1 over NVLink, 44.1 MB" in done.stdout
+    assert "2 copies within a GPU put experts into their slots, for free" in done.stdout
+    assert "1 step: 0.123 ms of transfer in all, 0.123 ms the longest; 1 staging slot per GPU, 44.1 MB" in done.stdout
     assert json.loads(out.read_text())["step_count"] == 1
 
 
@@ -43,17 +51,20 @@ def test_json_without_widths_says_so(plans: tuple[Path, Path]) -> None:
     assert "bytes and seconds need the model's widths" in ebsim_here("diff", *plans).stdout
 
 
-def test_serving_stops_without_staging(plans: tuple[Path, Path]) -> None:
-    done = ebsim_here("diff", *plans, "--staging-slots", "0", "--model", "deepseek-v3")
-    assert "serving stops for 0.123 ms of transfer; 0 experts wait in host memory meanwhile" in done.stdout
+def test_serving_stops_without_staging(sized: tuple[Path, Path]) -> None:
+    done = ebsim_here("diff", *sized, "--staging-slots", "0")
+    assert "1 step, serving stops for each: 0.123 ms of transfer in all" in done.stdout
+    assert done.stdout.endswith("1 experts wait in host memory meanwhile\n")
 
 
-def test_refusals_are_one_line_and_keep_files(plans: tuple[Path, Path], tmp_path: Path) -> None:
-    old, new = plans
+def test_refusals_are_one_line_and_keep_files(sized: tuple[Path, Path], tmp_path: Path) -> None:
+    old, new = sized
     assert "the run reads this file" in one_line(ebsim_here("diff", old, new, "-o", new))
-    assert "1 experts have to change at once, 44.05 MB" in one_line(
-        ebsim_here("diff", old, new, "--model", "deepseek-v3", "--step-mb", "1")
-    )
+    refused = one_line(ebsim_here("diff", old, new, "--step-mb", "1"))
+    assert "too low for one expert — allow 44.05 MB and 0.123 ms or more" in refused
+    assert "has 256 experts, the plan 4" in one_line(ebsim_here("diff", old, new, "--model", "deepseek-v3"))
+    assert "nan is no limit" in one_line(ebsim_here("diff", old, new, "--step-ms", "nan"))
+    assert "the size of an expert is not known" in one_line(ebsim_here("diff", new, old, "--step-mb", "1"))
     broken = tmp_path / "broken.json"
     broken.write_text(new.read_text()[:-20])
     assert "broken.json" in one_line(ebsim_here("diff", old, broken))

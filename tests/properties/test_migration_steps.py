@@ -73,8 +73,8 @@ def walked(old: Plan, new: Plan, limits: Limits) -> BoolArray:
         assert (held.sum(axis=1) >= least).all() and (held.sum(axis=2) <= slots).all()
         assert step.bytes == len(step.moves) * EXPERT_BYTES
         if limits.staging_slots:
-            assert waiting.max() == step.staging_slots <= limits.staging_slots
-            assert not limits.step_s or step.seconds <= limits.step_s
+            assert waiting.max(initial=0) == step.staging_slots <= limits.staging_slots
+        assert not limits.step_s or step.seconds <= limits.step_s
     return held
 
 

@@ -20,12 +20,15 @@ from tests.plan_documents import LAYER_IDS, example_document, example_plan, exam
 H200 = load_profile("h200")
 
 
-def made(rows: list[list[int]], slots: list[int], parent: PlanDocument | None = None, **more: Any) -> PlanDocument:
+def made(
+    rows: list[list[int]], slots: list[int], parent: PlanDocument | None = None, evidence: Any = None, **more: Any
+) -> PlanDocument:
     """A plan file of the example model with these slots."""
     plan = Plan(expert_of_slot=np.array(rows), slots_per_rank=np.array(slots), experts=4, policy="hand")
     return document(
         plan, layer_ids=LAYER_IDS, topology=uniform(len(slots), 2, max(slots)), trace=example_trace(), dispatch="even",
-        evidence={}, verdict={"status": "accepted"}, migration={}, model="example-moe", parent=parent, **more,
+        evidence=evidence or {}, verdict={"status": "accepted"}, migration={}, model="example-moe", parent=parent,
+        **more,
     )  # fmt: skip
 
 
@@ -85,6 +88,28 @@ def test_ranks_are_lost_and_come_back() -> None:
     back = compared(left, whole)
     assert {move.rank for step in back.migration.steps for move in step.moves} == {1}
     assert back.migration.moves == 4 and sum(len(step.drops) for step in back.migration.steps) == 4
+
+    assert (away.old_ranks, back.old_ranks) == ([0, 2], [0, None, 1])
+
+
+def judged(rows: list[list[int]], old: PlanDocument, baseline: list[float], plan: list[float]) -> PlanDocument:
+    sides = {"baseline": baseline, "plan": plan}
+    evidence = {side: {"rank_imbalance_by_layer": {"mean": mean}} for side, mean in sides.items()}
+    return made(rows, [3, 3], old, evidence=evidence)
+
+
+def test_layers_that_gain_most_change_first() -> None:
+    old, rows = example_document(), [[0, 1, 2, 3, 0, 2], [0, 2, 1, 3, 1, 0]]
+    first = judged(rows, old, [1.5, 1.9], [1.4, 1.3])
+    found = compared(old, first)
+    assert found.by_gain and [step.moves[0].layer for step in found.migration.steps] == [1, 0]
+    assert found.to_dict(steps=False)["layer_order"] == "gain"
+
+
+def test_layers_go_by_number_without_figures_for_each() -> None:
+    old = example_document()
+    assert not compared(old, judged([[0, 1, 2, 3, 0, 2]] * 2, old, [1.0, 1.0], [1.0])).by_gain
+    assert not compared(old, made([[0, 1, 2, 3, 0, 2]] * 2, [3, 3])).by_gain
 
 
 @pytest.mark.parametrize(
