@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,8 @@ class RebalanceRequest:
     for traces that tell windows in seconds · other_s: of a step outside the MoE layers · pause_s: that a synchronous
     re-plan stops serving, as measured; None = links and planning say · hours: that the trace is taken to last, its
     windows stretched; 0 = as recorded · cold_start: loops begin with the plan in force, as an engine without a map, and
-    not with the offline plan · guard: settings of ours. Raises `UsageError` for a loop that there is not."""
+    not with the offline plan · guard: settings of ours. Raises `UsageError` for a loop that there is not and for
+    numbers that are not finite."""
 
     settings: Settings
     current: Path | None = None
@@ -38,6 +40,10 @@ class RebalanceRequest:
         unknown = [name for name in self.loops if name not in LOOPS]
         if unknown:
             raise UsageError(f"no control loop {unknown[0]!r}", where="--loop", fix=f"choose {', '.join(LOOPS)}")
+        limits = {**vars(self), **vars(self.guard)}
+        for name, value in limits.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{name.removesuffix('_s').replace('_', ' ')} is {value}", fix="give a finite number")
 
     @property
     def plans_offline(self) -> bool:

@@ -53,7 +53,7 @@ def test_recorded_workloads_in_turn(tmp_path: Path, publish: Callable[[str], Non
 
 @pytest.mark.bench
 def test_a_public_case_that_lost(tmp_path: Path, publish: Callable[[str], None]) -> None:
-    lines = []
+    lines = ["kimi-k3, 16 ranks × 56 slots, 92 layers, 24 synchronous re-arrangements in 463 s"]
     for step_tokens in (1024, 16384):
         ready = prepared(tmp_path / f"{step_tokens}.parquet", LAYERS, step_tokens=step_tokens)
         for share in (1.0, 0.6, 0.3):
@@ -69,10 +69,12 @@ def test_a_public_case_that_lost(tmp_path: Path, publish: Callable[[str], None])
                     f"  {step_tokens:,} tokens, MoE {100 * share:.0f} % of a step, pause {each:.2f} s {label}: "
                     f"{slower:.3f}× the seconds, pays {pays}"
                 )
-                assert pause is None or slower == pytest.approx(3.17, abs=0.03)
-        lines.insert(0, f"  busiest rank {one.before:.3f} without, {one.after:.3f} with EPLB ({step_tokens:,} tokens)")
+                assert pause is None or slower == pytest.approx(3.17, abs=0.06)
+        lines.append(
+            f"  {step_tokens:,} tokens: busiest rank {one.before:.3f} without, {one.after:.3f} with EPLB (median)"
+        )
         assert (one.before, one.after) == (pytest.approx(1.069, abs=0.003), pytest.approx(1.008, abs=0.002))
-    publish("\n".join(["kimi-k3, 16 ranks × 56 slots, 92 layers, 24 synchronous re-arrangements in 463 s", *lines]))
+    publish("\n".join(lines))
 
 
 def _run(trace: Path, loops: tuple[str, ...], hours: float = 0.0, **settings: Any) -> dict[str, Any]:

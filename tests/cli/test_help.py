@@ -28,6 +28,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("rollout",),
     ("history",),
     ("diff",),
+    ("rebalance",),
     ("export",),
     ("adopt",),
     ("lint",),
