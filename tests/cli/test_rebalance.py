@@ -83,7 +83,8 @@ def test_each_phase_or_workload_on_its_own(trace: Path) -> None:
     assert "phase prefill\n" in table.stdout and "phase decode\n" in table.stdout
 
 
-def test_a_sweep_is_chosen_on_one_half_and_judged_on_the_other(trace: Path) -> None:
+def test_a_sweep_is_chosen_on_one_half_and_judged_on_the_other(tmp_path: Path) -> None:
+    trace = skewed_counts(tmp_path / "counts.parquet", 32)
     command = ("rebalance", trace, *QUICK, "--step-tokens", "4000", "--sweep")
     report = json.loads(ebsim(*command, "--format", "json").stdout)
     families = {"never", "static", "periodic", "periodic-sync", "guarded"}
