@@ -58,7 +58,7 @@ def trace(path: Path, layers: int, seed: int) -> Path:
                 dtype=id_dtype(EXPERTS), model="kimi-k3",
             ),
             paths=(str(path),), tokens=rng.multinomial(batch * TOP_K, share), window=order,
-            start_s=order * 1.0, span_s=np.ones(windows), phase=np.ones(windows, np.uint8),
+            start_s=order.astype(np.float64), span_s=np.ones(windows), phase=np.ones(windows, np.uint8),
             workload=np.zeros(windows, np.int16), batch_tokens=np.full(windows, batch), workloads=("",),
         ),
     )  # fmt: skip

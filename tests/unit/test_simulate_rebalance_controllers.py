@@ -78,9 +78,8 @@ def test_a_layer_without_traffic_says_nothing_of_utilisation() -> None:
 
 
 def test_what_a_decaying_load_remembers() -> None:
-    assert remembered(1) == (pytest.approx(1), pytest.approx(1))
-    weight, sample = remembered(1000)
-    assert (weight, sample) == (pytest.approx(1 / (1 - DECAY)), pytest.approx((1 + DECAY) / (1 - DECAY)))
+    assert remembered(1) == pytest.approx((1, 1))
+    assert remembered(1000) == pytest.approx((1 / (1 - DECAY), (1 + DECAY) / (1 - DECAY)))
 
 
 def _layered(service: Any, **changes: Any) -> Layerwise:
@@ -132,7 +131,8 @@ def test_a_swap_never_puts_an_expert_twice_on_a_rank() -> None:
 def _shares(hot: tuple[int, ...], experts: int = 8) -> AnyArray:
     weight = np.ones(experts)
     weight[list(hot)] = 8
-    return weight / weight.sum()
+    share: AnyArray = weight / weight.sum()
+    return share
 
 
 def _traffic(count: int, hot: Any, seed: int) -> list[Window]:
@@ -196,7 +196,6 @@ def test_a_change_fetches_no_more_than_its_limit() -> None:
 
 
 def test_it_decides_by_what_it_has_seen() -> None:
-    calm, later = (lambda number: (0, 1, 2, 3)), (lambda number: (0, 4, 1, 5))
-    windows = _traffic(50, lambda number: calm(number) if number < 30 else later(number), 100)
-    other = windows[:40] + _traffic(50, calm, 7)[40:]
+    windows = _traffic(50, lambda number: (0, 1, 2, 3) if number < 30 else (0, 4, 1, 5), 100)
+    other = windows[:40] + _traffic(50, lambda number: (0, 1, 2, 3), 7)[40:]
     assert [w for w in _course(windows) if w < 40] == [w for w in _course(other) if w < 40] != []

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from easybalance_sim.simulate.rebalance.transfer import takes_back, transfer
 from tests.rebalance_toys import toy_plan
 
-LINKS = {"expert_bytes": 100, "nvlink_bytes_per_s": 100.0, "network_bytes_per_s": 10.0}
+LINKS: dict[str, Any] = {"expert_bytes": 100, "nvlink_bytes_per_s": 100.0, "network_bytes_per_s": 10.0}
 
 
 def test_layers_travel_one_after_the_other_and_ranks_side_by_side() -> None:
