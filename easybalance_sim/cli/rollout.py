@@ -18,8 +18,13 @@ def rollout(
         Path | None, typer.Option("--current", metavar="PLAN", help="The plan in force [the engine's own placement].")
     ] = None,
     faults: Annotated[
-        str, typer.Option("--faults", metavar="NAMES", help="all, none, or names with commas between.")
-    ] = "all",
+        str,
+        typer.Option(
+            "--faults",
+            metavar="NAMES",
+            help="pairs: each and any two; all: all in one history too (takes a minute); none; or names with commas.",
+        ),
+    ] = "pairs",
     ranks: Annotated[int, typer.Option("--ranks", metavar="N", min=1, max=4, help="Ranks of the small group.")] = 3,
     steps: Annotated[int, typer.Option("--steps", metavar="N", min=1, max=8, help="Steps that it serves.")] = 3,
     in_flight: Annotated[
@@ -54,12 +59,13 @@ def rollout(
     \b
     Example: ebsim rollout plan.json --faults none --in-place
     """
-    from easybalance_sim.simulate.rollout.run import Request, faults_of, simulate_rollout
+    from easybalance_sim.simulate.rollout.run import PAIRS, Request, faults_of, simulate_rollout
 
     console = Console()
     request = Request(
-        plan=plan, current=current, faults=faults_of(faults), ranks=ranks, steps=steps, in_flight=in_flight,
-        in_place=in_place, without=frozenset(leave_out or ()), walks=walks, seed=seed, model=model, profile=profile,
+        plan=plan, current=current, faults=faults_of(faults), together=faults != PAIRS,
+        ranks=ranks, steps=steps, in_flight=in_flight, in_place=in_place, without=frozenset(leave_out or ()),
+        walks=walks, seed=seed, model=model, profile=profile,
     )  # fmt: skip
     report, code = simulate_rollout(request, console)
     report["notes"] = console.notes

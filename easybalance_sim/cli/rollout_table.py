@@ -41,7 +41,7 @@ def _loads(facts: Mapping[str, Any]) -> str:
     total = f", {_size(facts['experts'] * size)}" if size else ""
     lines = [
         f"{facts['ranks_that_load']} of {facts['ranks']} ranks load {facts['experts']:,} experts{total}; "
-        f"{facts['cross_node_experts']:,} of them between nodes"
+        f"{facts['cross_node_experts']:,} of them over the network"
         + ("; the others are ready at once" if facts["ranks_that_load"] < facts["ranks"] else "")
     ]
     if not facts["experts"]:

@@ -194,12 +194,13 @@ def _require_new(document: PlanDocument, history: History, plan: Path) -> None:
 
 
 def _notes(record: Record, before: History) -> tuple[str, ...]:
+    notes = () if record.verdict == "accepted" else (f"the verdict of this plan is {record.verdict!r}",)
     serving = before.in_force
     if serving is None or record.parent_fingerprint == serving.plan_fingerprint:
-        return ()
+        return notes
     made_for = record.parent_fingerprint[:12] if record.parent_fingerprint else "no plan"
     in_force = f"{serving.plan_fingerprint[:12]} (generation {serving.generation})"
-    return (f"the plan was made to replace {made_for}, in force was {in_force}",)
+    return (*notes, f"the plan was made to replace {made_for}, in force was {in_force}")
 
 
 def _plan_path(folder: Path, generation: int) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from easybalance_sim.simulate.rollout.faults import FAULTS
 from easybalance_sim.simulate.rollout.protocol import PARTS
 from tests.ebsim_process import SAMPLE, ebsim, ebsim_here, one_line
 
@@ -51,6 +52,13 @@ def test_a_safe_rollout_of_a_real_plan(plans: tuple[Path, Path]) -> None:
     assert "random orders of all 4 ranks: 2 walks, " in done.stdout
 
 
+def test_by_default_no_more_than_two_faults_meet(plans: tuple[Path, Path]) -> None:
+    flags = ("--ranks", "2", "--steps", "1", "--walks", "0", "--format", "json")
+    report = json.loads(ebsim_here("rollout", plans[0], *flags).stdout)
+    assert [one["fault"] for one in report["explored"]] == ["none", *FAULTS, "any two of them"]
+    assert max(one["most_faults"] for one in report["explored"]) == 2
+
+
 def test_the_same_as_json(plans: tuple[Path, Path]) -> None:
     first, second = plans
     done = ebsim("rollout", second, "--current", first, "--faults", "none", *QUICK, "--format", "json")
@@ -87,7 +95,7 @@ def test_a_gpu_that_is_too_small(plans: tuple[Path, Path], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--faults", "fire"), "--faults: 'fire' is no fault — all, none or load-fails, "),
+        (("--faults", "fire"), "--faults: 'fire' is no fault — pairs, all, none or load-fails, "),
         (("--leave-out", "hope"), "the protocol has no part 'hope' — choose verify, "),
         (("--model", "deepseek-v3"), "--model: model deepseek-v3 has 256 experts, the plan 64"),
         (("--profile", "abacus"), "abacus: unknown hardware profile"),

@@ -259,3 +259,8 @@ def test_a_note_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         add(tmp_path / "history", plan, "\udc80")
     with pytest.raises(PlanError, match="there is no history"):
         read_history(tmp_path / "history")
+
+
+def test_a_plan_that_was_not_accepted_is_told(tmp_path: Path) -> None:
+    write_plan(tmp_path / "bad.json", msgspec.structs.replace(example_document(), verdict={"status": "rejected"}))
+    assert add(tmp_path / "history", tmp_path / "bad.json")[1] == ("the verdict of this plan is 'rejected'",)

@@ -127,6 +127,14 @@ def test_after_a_loss_of_ranks_survivors_hold_what_they_held() -> None:
         before(msgspec.structs.replace(new, parent_fingerprint="ab"), old)
 
 
+def test_a_rank_that_comes_back_loads_all_of_its_experts() -> None:
+    whole = plan_of([[0, 1, 2, 3, 0, 2], [0, 1, 2, 3, 0, 2]], ranks=3)
+    left = plan_of([[0, 1, 2, 3], [0, 1, 2, 3]], parent=whole, parent_ranks=np.array([0, 2]))
+    found = before(whole, left)
+    assert found.slots.tolist() == [2, 0, 2]
+    assert facts_of(whole, left).arrivals.tolist() == [[0, 2, 1], [0, 2, 1]]
+
+
 def test_plans_that_do_not_fit_are_refused() -> None:
     new = example_document(parent=example_document())
     with pytest.raises(UsageError, match=r"--current: the plan replaces \w{12}, generation 1 — give that plan's file"):

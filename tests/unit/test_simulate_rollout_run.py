@@ -51,7 +51,7 @@ def test_a_safe_rollout(plan: Path) -> None:
 
 
 def test_each_fault_alone_then_together(plan: Path) -> None:
-    report, _ = run(plan, faults=FAULTS[:3], walks=0)
+    report, _ = run(plan, faults=FAULTS[:3], together=True, walks=0)
     rows = [(one["fault"], one["faults"], one["most_faults"]) for one in report["explored"]]
     assert rows == [
         ("none", [], 0),
@@ -61,6 +61,13 @@ def test_each_fault_alone_then_together(plan: Path) -> None:
     ]
     states = [one["states"] for one in report["explored"]]
     assert min(states[1:]) > states[0] and states[-1] > max(states[1:4])
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_two_faults_together_are_looked_at_once(plan: Path, together: bool) -> None:
+    report, _ = run(plan, faults=FAULTS[:2], together=together, walks=0)
+    label = "all of them" if together else "any two of them"
+    assert [one["fault"] for one in report["explored"]] == ["none", *FAULTS[:2], label]
 
 
 def test_what_cannot_happen_in_place_is_left_out(plan: Path) -> None:
@@ -143,10 +150,10 @@ def test_layers_that_the_plan_lacks_are_told(tmp_path: Path) -> None:
 
 
 def test_faults_by_name() -> None:
-    assert (faults_of("all"), faults_of("none")) == (FAULTS, ())
+    assert (faults_of("pairs"), faults_of("all"), faults_of("none")) == (FAULTS, FAULTS, ())
     assert faults_of("rank-restarts,load-fails,rank-restarts") == ("rank-restarts", "load-fails")
     for text in ("fire", "load-fails,", ""):
-        with pytest.raises(UsageError, match=r"--faults: '.*' is no fault — all, none or load-fails, "):
+        with pytest.raises(UsageError, match=r"--faults: '.*' is no fault — pairs, all, none or load-fails, "):
             faults_of(text)
 
 

@@ -62,7 +62,8 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:
-    """arrivals: int64[L, R] experts that a rank must fetch · cross_node: how many of them from another NVLink domain ·
+    """arrivals: int64[L, R] experts that a rank must fetch · cross_node: how many of them come over the network, from
+    another NVLink domain or from where weights are stored ·
     widths: of the model · ways: all three."""
 
     arrivals: IntArray
@@ -119,6 +120,8 @@ def before(new: PlanDocument, current: PlanDocument | None) -> Before:
     if new.parent_ranks is not None and current.fingerprint() == new.parent_fingerprint:
         left = survivors(plan, np.array(new.parent_ranks))
         return Before(document=current, held=left.held, slots=left.slots_per_rank)
+    if current.parent_ranks is not None and current.parent_fingerprint == new.fingerprint():
+        return _come_back(current, new)
     if plan.ranks != new.topology.ranks:
         raise PlanError(
             f"{plan.ranks} ranks, PLAN has {new.topology.ranks}",
@@ -126,6 +129,16 @@ def before(new: PlanDocument, current: PlanDocument | None) -> Before:
             fix="give the plan that it replaces",
         )
     return Before(document=current, held=resident(plan), slots=plan.slots_per_rank)
+
+
+def _come_back(current: PlanDocument, new: PlanDocument) -> Before:
+    """Ranks that were lost come back with nothing, the others hold what `current`, made for them, gives them."""
+    plan, ranks = current.plan(), list(current.parent_ranks or ())
+    held = np.zeros((plan.layers, new.topology.ranks, plan.experts), np.bool_)
+    held[:, ranks] = resident(plan)
+    slots = np.zeros(new.topology.ranks, np.int64)
+    slots[ranks] = plan.slots_per_rank
+    return Before(document=current, held=held, slots=frozen(slots))
 
 
 def widths_of(model: str, document: PlanDocument) -> Widths:

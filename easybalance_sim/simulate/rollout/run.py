@@ -19,6 +19,9 @@ from easybalance_sim.simulate.rollout.state import fresh
 OK, REFUSED, UNFINISHED = 0, 1, 3
 """Exit codes: as asked it works · an invariant breaks, or memory is too small · more states than could be looked at."""
 
+PAIRS = "pairs"
+"""The quick choice of faults: each alone and any two, but not all of them in one history."""
+
 AT_ONCE = 2
 """Faults of one history in the exploration after the single ones."""
 
@@ -38,12 +41,14 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The flags of `ebsim rollout`. faults: names of `FAULTS` · ranks, steps, in_flight: of the small group · without:
-    parts of the protocol that are left out · walks: random orders on the plan's ranks."""
+    """The flags of `ebsim rollout`. faults: names of `FAULTS` · together: all of them in one history too · ranks,
+    steps, in_flight: of the small group · without: parts of the protocol that are left out · walks: random orders on
+    the plan's ranks."""
 
     plan: Path
     current: Path | None = None
     faults: tuple[str, ...] = FAULTS
+    together: bool = False
     ranks: int = 3
     steps: int = 3
     in_flight: int = 2
@@ -64,13 +69,15 @@ class Request:
 
 
 def faults_of(text: str) -> tuple[str, ...]:
-    """ "all", "none" or names with commas between. Raises `UsageError` for a name that is none of `FAULTS`."""
-    if text in ("all", "none"):
-        return FAULTS if text == "all" else ()
+    """Of `PAIRS`, "all", "none" or names with commas between. Raises `UsageError` for a name that there is not."""
+    if text in (PAIRS, "all", "none"):
+        return () if text == "none" else FAULTS
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in FAULTS:
-            raise UsageError(f"{name!r} is no fault", where="--faults", fix=f"all, none or {', '.join(FAULTS)}")
+            raise UsageError(
+                f"{name!r} is no fault", where="--faults", fix=f"{PAIRS}, all, none or {', '.join(FAULTS)}"
+            )
     return names
 
 
@@ -143,14 +150,14 @@ class _Case:
 
 
 def _cases(request: Request) -> list[_Case]:
-    """Each fault alone, any two of them, all of them (which grows fastest) on a group and run that are not larger than
-    `MOST_RANKS` and `MOST_STEPS`."""
+    """Each fault alone, any two of them; when asked for all of them together (which grows fastest) on a group and run
+    that are not larger than `MOST_RANKS` and `MOST_STEPS`."""
     possible = request.possible()
     none = _Case(label="none", faults=(), most=0, ranks=request.ranks, steps=request.steps)
     cases = [none, *(replace(none, label=fault, faults=(fault,), most=1) for fault in possible)]
-    if len(possible) > AT_ONCE:
+    if len(possible) > AT_ONCE or (len(possible) == AT_ONCE and not request.together):
         cases.append(replace(none, label="any two of them", faults=possible, most=AT_ONCE))
-    if len(possible) > 1:
+    if len(possible) > 1 and request.together:
         ranks, steps = min(request.ranks, MOST_RANKS), min(request.steps, MOST_STEPS)
         every = replace(none, faults=possible, most=len(possible), ranks=ranks, steps=steps)
         cases.append(replace(every, label="all of them"))
