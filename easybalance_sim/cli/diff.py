@@ -109,6 +109,9 @@ def _summary(found: Difference) -> str:
     for path, moves in sorted(found.by_path().items()):
         size = f", {_short(moves * found.expert_bytes / 1e6)} MB" if found.expert_bytes else ""
         lines.append(f"  {moves:,} {PATHS[path]}{size}")
+    renamed = found.renamed_moves
+    if renamed is not None and renamed < migration.moves:
+        lines.append(f"  {renamed:,} would do with ranks renamed layer by layer: make NEW with --current OLD")
     drops = sum(len(step.drops) for step in migration.steps)
     if drops:
         lines.append(f"{_counted(drops, 'slot')} given up")

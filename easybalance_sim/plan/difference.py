@@ -12,6 +12,7 @@ import numpy as np
 from easybalance_sim.cluster.hardware import HardwareProfile
 from easybalance_sim.errors import PlanError
 from easybalance_sim.plan import canonical
+from easybalance_sim.plan.migration import resident
 from easybalance_sim.plan.migration_steps import (
     Limits,
     Links,
@@ -22,6 +23,7 @@ from easybalance_sim.plan.migration_steps import (
 )
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument
+from easybalance_sim.plan.relabel import nearest_to
 
 FORMAT, VERSION = "ebsim.rollout", 1
 
@@ -30,7 +32,9 @@ FORMAT, VERSION = "ebsim.rollout", 1
 class Difference:
     """old, new: the two files · migration: the steps between them · expert_bytes: weights of one expert in one layer,
     0 = not known · replicas_changed: (layer, expert) pairs with another number of replicas · old_ranks: which rank of
-    `old` each rank of `new` was, None = it comes back · by_gain: layers change in the order of what they gain."""
+    `old` each rank of `new` was, None = it comes back · by_gain: layers change in the order of what they gain ·
+    renamed_moves: experts that would travel if the ranks of `new` were named as is best, layer by layer; None where
+    `new` was made for these ranks as they are."""
 
     old: PlanDocument
     new: PlanDocument
@@ -39,6 +43,7 @@ class Difference:
     replicas_changed: int
     old_ranks: Sequence[int | None]
     by_gain: bool
+    renamed_moves: int | None
 
     @property
     def is_none(self) -> bool:
@@ -63,6 +68,7 @@ class Difference:
             "new": _named(self.new),
             "same": self.is_none,
             "moves": migration.moves,
+            "moves_if_renamed": self.renamed_moves,
             "moves_by_path": dict(self.by_path()),
             "moves_by_layer": {str(layer): moves for layer, moves in self.by_layer().items()},
             "drops": sum(len(step.drops) for step in migration.steps),
@@ -156,6 +162,7 @@ def difference(
         replicas_changed=int((old.plan().replicas != after.replicas).sum()),
         old_ranks=ranks,
         by_gain=order is not None,
+        renamed_moves=_renamed_moves(old, new),
     )
 
 
@@ -174,6 +181,15 @@ def _old_ranks(old: PlanDocument, new: PlanDocument) -> Sequence[int | None]:
             fix="compare plans for the same ranks, or a plan made with --lost-ranks and its parent",
         )
     return list(range(new.topology.ranks))
+
+
+def _renamed_moves(old: PlanDocument, new: PlanDocument) -> int | None:
+    """Experts to move with ranks of one node and speed renamed; None when one plan was made from the other."""
+    if old.fingerprint() == new.parent_fingerprint or new.fingerprint() == old.parent_fingerprint:
+        return None
+    was, wanted, topology = old.plan(), new.plan(), new.topology.topology()
+    kind = np.unique(np.stack([topology.node_of_rank, topology.speed]), axis=1, return_inverse=True)[1].reshape(-1)
+    return int((resident(nearest_to(was, wanted, kind)) & ~resident(was)).sum())
 
 
 def _most_gain_first(old: PlanDocument, new: PlanDocument) -> Sequence[int] | None:

@@ -39,6 +39,13 @@ def test_a_difference_is_exit_one(sized: tuple[Path, Path], tmp_path: Path) -> N
     assert json.loads(out.read_text())["step_count"] == 1
 
 
+def test_plans_that_differ_in_the_names_of_ranks(tmp_path: Path) -> None:
+    for name, rows in (("old.json", [[0, 1, 2, 3, 0, 2]] * 2), ("new.json", [[3, 0, 2, 0, 1, 2]] * 2)):
+        write_plan(tmp_path / name, made(rows, [3, 3]))
+    done = ebsim_here("diff", tmp_path / "old.json", tmp_path / "new.json")
+    assert "  0 would do with ranks renamed layer by layer: make NEW with --current OLD\n" in done.stdout
+
+
 def test_equal_plans_are_exit_zero(plans: tuple[Path, Path]) -> None:
     done = ebsim_here("diff", plans[0], plans[0])
     assert done.returncode == 0 and done.stdout.endswith("the same experts in the same slots\n")

@@ -92,6 +92,14 @@ def test_ranks_are_lost_and_come_back() -> None:
     assert (away.old_ranks, back.old_ranks) == ([0, 2], [0, None, 1])
 
 
+def test_ranks_that_could_be_renamed_are_told() -> None:
+    old = made([[0, 1, 2, 3, 0, 2]] * 2, [3, 3])
+    swapped = [[3, 0, 2, 0, 1, 2]] * 2
+    found = compared(old, made(swapped, [3, 3]))
+    assert (found.migration.moves, found.renamed_moves) == (4, 0)
+    assert compared(old, made(swapped, [3, 3], old)).renamed_moves is None
+
+
 def judged(rows: list[list[int]], old: PlanDocument, baseline: list[float], plan: list[float]) -> PlanDocument:
     sides = {"baseline": baseline, "plan": plan}
     evidence = {side: {"rank_imbalance_by_layer": {"mean": mean}} for side, mean in sides.items()}
