@@ -81,12 +81,9 @@ def outcome(ready: Prepared, moe_share: float, pause_s: float | None) -> Outcome
     step_s = moe_s / moe_share
     steps = RUN_S / step_s / REARRANGEMENTS
     service = replace(ready.service, other_s=step_s - moe_s)
-    if pause_s is not None:
-        # The measured pause is all of it.
-        service = replace(service, nvlink_bytes_per_s=float("inf"), network_bytes_per_s=float("inf"))
     load = replace(ready.load, steps=np.full(len(ready.load), steps))
     eplb = Periodic(
-        name="eplb", service=service, interval_steps=steps, window_steps=steps, style=Style(fixed_s=pause_s or 0.0)
+        name="eplb", service=service, interval_steps=steps, window_steps=steps, style=Style(measured_s=pause_s)
     )
     run = replace(ready, service=service, load=load)
     never, planned = run.serve([Fixed(name=NEVER), eplb], ready.first, len(load), Heard())

@@ -13,19 +13,22 @@ from easybalance_sim.simulate.rebalance.rollout_style import Style
 from easybalance_sim.simulate.rebalance.serving import Service
 
 PLANNING_S = {"sglang": 1.0, "vllm-sync": 0.03}
-"""Seconds that serving waits for a plan besides the transfer: about 1 s by SGLang's issue 7879; vLLM's greedy as
-measured for 58 layers × 256 experts (reports/benchmarks.md). Both are taken as they are for other sizes."""
+"""Seconds that serving waits for a plan of `PLANNED` besides the transfer, in proportion for other sizes: about 1 s by
+SGLang's issue 7879; vLLM's greedy as measured (reports/benchmarks.md)."""
+PLANNED = 58 * 256
+"""Layers × experts of DeepSeek-V3."""
 ONE_BY_ONE = Style(chunk_layers=1, stops=False)
 """A layer in every step, beside serving."""
 
 
-def loops(request: RebalanceRequest, service: Service) -> list[Controller]:
-    """The control loops asked for, the one that never re-plans first."""
+def loops(request: RebalanceRequest, service: Service, experts: int) -> list[Controller]:
+    """The control loops asked for, the one that never re-plans first; experts: in all layers."""
     made: dict[str, Controller] = {
         NEVER: Fixed(name=NEVER),
         STATIC: Fixed(name=STATIC),
         "sglang": Periodic(
-            name="sglang", service=service, interval_steps=1000, window_steps=1000, style=stopping(request, "sglang")
+            name="sglang", service=service, interval_steps=1000, window_steps=1000,
+            style=stopping(request, "sglang", experts),
         ),
         "vllm": Periodic(
             name="vllm", service=service, interval_steps=3000, window_steps=1000, first_steps=750,
@@ -33,7 +36,7 @@ def loops(request: RebalanceRequest, service: Service) -> list[Controller]:
         ),
         "vllm-sync": Periodic(
             name="vllm-sync", service=service, interval_steps=3000, window_steps=1000, first_steps=750,
-            style=stopping(request, "vllm-sync"),
+            style=stopping(request, "vllm-sync", experts),
         ),
         "tensorrt-llm": Layerwise(name="tensorrt-llm", service=service, layers_per_step=1),
         "vllm-ascend": Swaps(
@@ -47,6 +50,6 @@ def loops(request: RebalanceRequest, service: Service) -> list[Controller]:
     return [made[NEVER], *(made[name] for name in LOOPS if name in request.loops and name != NEVER)]
 
 
-def stopping(request: RebalanceRequest, name: str) -> Style:
-    """Serving stops; a measured pause replaces planning and transfer."""
-    return Style(fixed_s=PLANNING_S[name] if request.pause_s is None else request.pause_s)
+def stopping(request: RebalanceRequest, name: str, experts: int) -> Style:
+    """Serving stops; a measured pause takes the place of planning and transfer. experts: in all layers."""
+    return Style(fixed_s=PLANNING_S[name] * experts / PLANNED, measured_s=request.pause_s)

@@ -34,6 +34,11 @@ class Prepared:
     start: Plan
     offline: Plan
 
+    @property
+    def experts(self) -> int:
+        """Of all MoE layers."""
+        return self.start.layers * self.start.experts
+
     def first_plan(self, loop: str) -> Plan:
         """What a loop begins with."""
         cold = loop == NEVER or (self.request.cold_start and loop != STATIC)
@@ -49,7 +54,7 @@ class Prepared:
 def rebalance(request: RebalanceRequest, tell: Listener) -> dict[str, Any]:
     """Run the control loops; returns the JSON object of `ebsim rebalance`. Raises `EbsimError` subclasses."""
     ready = prepare(request, tell)
-    courses = ready.serve(loops(request, ready.service), ready.first, len(ready.load), tell)
+    courses = ready.serve(loops(request, ready.service, ready.experts), ready.first, len(ready.load), tell)
     sections = [course_section(course, courses[0], ready.service) for course in courses]
     return {**described(ready), "loops": sections}
 

@@ -55,7 +55,7 @@ def _settings(request: RebalanceRequest, ready: Prepared) -> list[tuple[str, dic
         (NEVER, {}, Fixed(name=NEVER)),
         (STATIC, {}, Fixed(name=STATIC)),
     ]
-    styles = {"periodic": ONE_BY_ONE, "periodic-sync": stopping(request, "vllm-sync")}
+    styles = {"periodic": ONE_BY_ONE, "periodic-sync": stopping(request, "vllm-sync", ready.experts)}
     for interval, enough, family in product(INTERVALS, ENOUGH, styles):
         loop = Periodic(
             name=family,

@@ -68,7 +68,7 @@ def test_a_cold_start_and_a_measured_pause(trace: Path) -> None:
     loops = _loops(report)
     assert list(loops) == ["never", "vllm-sync"] and report["offline_policy"] == "contiguous"
     sync = loops["vllm-sync"]
-    assert sync["replans"] == 1 and 7 < sync["pause_s"] < 7.1
+    assert sync["replans"] == 1 and sync["pause_s"] == 7
     # The first plan comes after 760 of 2160 steps.
     assert 1.0 < sync["rank_imbalance"]["mean"] < loops["never"]["rank_imbalance"]["mean"]
     assert sync["step_us_with_pauses"]["p99"] >= sync["step_us"]["p99"]

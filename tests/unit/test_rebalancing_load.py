@@ -61,12 +61,15 @@ def test_stretching_changes_steps_and_their_tokens_not_the_counts() -> None:
 
 def test_loops_are_set_as_the_engines_ship_them(counts: Path) -> None:
     ready = prepare(_request(counts, pause_s=3.0), Heard())
-    made = {loop.name: loop for loop in loops(ready.request, ready.service)}
+    made = {loop.name: loop for loop in loops(ready.request, ready.service, ready.experts)}
     sglang, vllm = made["sglang"], made["vllm"]
     assert isinstance(sglang, Periodic) and isinstance(vllm, Periodic)
     assert (sglang.interval_steps, sglang.window_steps, sglang.first_steps, sglang.enough) == (1000, 1000, None, 1.0)
     assert (vllm.interval_steps, vllm.window_steps, vllm.first_steps) == (3000, 1000, 750)
-    assert sglang.style.stops and sglang.style.fixed_s == 3.0 and not vllm.style.stops
+    assert sglang.style.stops and sglang.style.measured_s == 3.0 and not vllm.style.stops
+    # 2 × 16 experts, where 58 × 256 take SGLang a second.
+    estimated = next(loop for loop in loops(_request(counts), ready.service, ready.experts) if loop.name == "sglang")
+    assert estimated.style.fixed_s == pytest.approx(32 / (58 * 256)) and estimated.style.measured_s is None
 
 
 def test_what_every_loop_begins_with(counts: Path) -> None:

@@ -26,6 +26,11 @@ def test_one_stop_pauses_for_planning_and_all_of_the_transfer() -> None:
     assert change.is_done and change.serving() is NEW
 
 
+def test_a_measured_pause_is_all_of_it() -> None:
+    assert _change(fixed_s=0.5, measured_s=9.0).advance(0.0, 1.0) == [9.0]
+    assert _change(fixed_s=0.5, measured_s=9.0, chunk_layers=1).advance(2.0, 1.0) == [3.0, 3.0, 3.0]
+
+
 def test_chunks_pause_one_after_the_other_and_serve_mixed_rows() -> None:
     change = _change(chunk_layers=1, chunk_steps=10, fixed_s=0.5)
     assert change.advance(0.0, 1.0) == [2.5]

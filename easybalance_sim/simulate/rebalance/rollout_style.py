@@ -14,12 +14,14 @@ from easybalance_sim.plan.plan import Plan
 class Style:
     """chunk_layers: layers that change together, 0 = all at once · stops: serving waits while a chunk travels; else
     weights travel beside it and the old rows serve until theirs have arrived · chunk_steps: steps from one chunk to the
-    next · fixed_s: that serving waits for every re-plan besides the transfer (planning, synchronising)."""
+    next · fixed_s: that serving waits for every re-plan besides the transfer (planning, synchronising) ·
+    measured_s: whole pause of a re-plan, instead of that and the transfer; None = not measured."""
 
     chunk_layers: int = 0
     stops: bool = True
     chunk_steps: int = 1
     fixed_s: float = 0.0
+    measured_s: float | None = None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,4 +92,6 @@ class Change:
         if not self.style.stops:
             return 0.0
         layers = self.layer_s[chunk * self._size : (chunk + 1) * self._size]
+        if self.style.measured_s is not None:
+            return self.style.measured_s * len(layers) / self.new.layers
         return sum(layers) + (self.style.fixed_s if chunk == 0 else 0.0)
