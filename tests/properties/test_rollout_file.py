@@ -15,6 +15,7 @@ from easybalance_sim.plan.migration_steps import Limits, slots_by_rank
 from easybalance_sim.plan.planfile import PlanDocument
 from tests.plan_documents import placed_document
 from tests.random_placements import random_plan, random_slots
+from tests.unit.test_plan_difference import compared, made
 
 H200 = load_profile("h200")
 LAYER_IDS = (3, 5, 6)
@@ -79,3 +80,16 @@ def test_a_rollout_file_ends_at_the_new_plan(seed: int, ranks: int, experts: int
             assert {expert for at, expert in slots.items() if at[0] == layer} == set(range(experts))
     assert slots == slots_of(new)
     assert content["local_moves"] == sum(len(step["local_moves"]) for step in content["steps"])
+
+
+def test_a_rollout_file_leads_to_the_survivors_and_back() -> None:
+    whole = made([[0, 1, 2, 3, 0, 2], [0, 1, 2, 0, 3, 1]], [2, 2, 2])
+    left = made([[0, 1, 3, 0, 2, 1], [1, 0, 2, 3, 1, 2]], [3, 3], whole, parent_ranks=np.array([0, 2]))
+    for old, new, names in ((whole, left, [0, 2]), (left, whole, [0, None, 1])):
+        content = json.loads(compared(old, new).rollout_text())
+        assert content["old_ranks"] == names
+        at = {was: now for now, was in enumerate(names)}
+        slots = {(layer, at[was], place): e for (layer, was, place), e in slots_of(old).items() if was in at}
+        for step in content["steps"]:
+            slots = carried_out(step, slots)
+        assert slots == slots_of(new)
