@@ -136,7 +136,8 @@ def _how(found: Difference) -> str:
     longest = f"{_short(max((step.seconds for step in migration.steps), default=0.0) * 1e3)} ms the longest"
     took = f"{_short(migration.seconds * 1e3)} ms of transfer in all, {longest}"
     if migration.drained:
-        return f"{steps}, serving stops for each: {took}; {migration.bounced:,} experts wait in host memory meanwhile"
+        aside = f"{_counted(migration.bounced, 'expert')} put aside in host memory meanwhile"
+        return f"{steps}, serving stops for each: {took}; {aside}"
     staging = max((step.staging_slots for step in migration.steps), default=0)
     size = _short(staging * found.expert_bytes / 1e6)
     return f"{steps}: {took}; {_counted(staging, 'staging slot')} per GPU, {size} MB"

@@ -61,7 +61,7 @@ def test_json_without_widths_says_so(plans: tuple[Path, Path]) -> None:
 def test_serving_stops_without_staging(sized: tuple[Path, Path]) -> None:
     done = ebsim_here("diff", *sized, "--staging-slots", "0")
     assert "1 step, serving stops for each: 0.123 ms of transfer in all" in done.stdout
-    assert done.stdout.endswith("1 experts wait in host memory meanwhile\n")
+    assert done.stdout.endswith("1 expert put aside in host memory meanwhile\n")
 
 
 def test_refusals_are_one_line_and_keep_files(sized: tuple[Path, Path], tmp_path: Path) -> None:
