@@ -81,6 +81,7 @@ def walked(old: Plan, new: Plan, limits: Limits) -> BoolArray:
         if limits.staging_slots:
             assert waiting.max(initial=0) == step.staging_slots <= limits.staging_slots
         assert not limits.step_s or step.seconds <= limits.step_s
+        assert not limits.step_bytes or step.bytes <= limits.step_bytes
     return held
 
 
@@ -92,15 +93,18 @@ def walked(old: Plan, new: Plan, limits: Limits) -> BoolArray:
     grows=st.booleans(),
     staging=st.integers(0, 3),
     step_s=st.sampled_from([0.0, 0.03, 0.1]),
+    step_experts=st.sampled_from([0, 6, 9]),
 )
 def test_steps_keep_their_limits_and_reach_the_plan(
-    seed: int, ranks: int, experts: int, grows: bool, staging: int, step_s: float
+    seed: int, ranks: int, experts: int, grows: bool, staging: int, step_s: float, step_experts: int
 ) -> None:
+    """A ring of six ranks is the largest."""
     rng = np.random.default_rng(seed)
     slots = random_slots(rng, ranks, experts)
     old = random_plan(rng, slots, experts, 3)
     new = random_plan(rng, random_slots(rng, ranks, experts) if grows else slots, experts, 3)
-    assert np.array_equal(walked(old, new, Limits(staging_slots=staging, step_s=step_s)), resident(new))
+    limits = Limits(staging_slots=staging, step_s=step_s, step_bytes=step_experts * EXPERT_BYTES)
+    assert np.array_equal(walked(old, new, limits), resident(new))
 
 
 @pytest.mark.parametrize("seed", range(3))
