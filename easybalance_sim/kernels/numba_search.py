@@ -13,6 +13,7 @@ HOPE, SWAP_LUCK, HAND_OVER_LUCK, CERTAIN_SLOTS = 8.0, 90.0, 150.0, 36
 PROPOSALS_PER_COOLING = 64
 ACCEPTED_PER_REBUILD = 4096
 COLD_SHARE = 20
+MANY_EXPERTS, HEAT_OF_MANY = 64, 1.5
 FEWEST_COLD = 2000
 
 
@@ -335,7 +336,8 @@ def _search_layer(  # type: ignore[no-untyped-def]
     slots, best, few = start.copy(), start.copy(), max(FEWEST_COLD, proposals // COLD_SHARE)
     given = (rank_of_slot, tokens, pace, F32(slope), F32(active), per_step, held, float(price), most_moves)
     low = _anneal(slots, *given, few, 1e-4, 1e-6, random, out, *room)
-    hot = min(max(low / (windows * ranks) - 1.0, 1e-3), 0.1)
+    heat = HEAT_OF_MANY if experts > MANY_EXPERTS else 1.0
+    hot = min(max(heat * (low / (windows * ranks) - 1.0), 1e-3), 0.1)
     slots[:] = out
     lowest = _anneal(slots, *given, proposals, hot, hot / 100, random, best, *room)
     if lowest <= low:

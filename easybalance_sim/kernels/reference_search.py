@@ -23,6 +23,9 @@ HOPE, SWAP_LUCK, HAND_OVER_LUCK, CERTAIN_SLOTS = 8.0, 90.0, 150.0, 36
 """When a proposal is refused unseen: see `Walk.hopeless`."""
 PROPOSALS_PER_COOLING = 64
 COLD_SHARE = 20
+MANY_EXPERTS, HEAT_OF_MANY = 64, 1.5
+"""Layers with more experts start hotter: on mixtures of 8 topics over 256 experts (seeds 100 to 102) that takes a tenth
+of the held-out P99 excess away at equal time; on milder and on richer mixtures it changes nothing."""
 FEWEST_COLD = 2000
 
 
@@ -63,16 +66,17 @@ def search(
     pace float32[R] cost of a unit of load (1 / speed) · held bool[L, R, E] experts that a rank has without moving ·
     price added per slot that must be fetched · most_moves per layer · proposals per layer.
     Out: out int32[L, P] the best placement seen · lowest float64[L] its F + price · moves.
-    A cold descent (a twentieth of the proposals) shows how rugged the layer is; its remaining excess sets the start
-    temperature of the annealing, which cools a hundredfold. Most proposals of a cooled walk cannot be taken: those that
-    an estimate calls hopeless are refused before their windows are looked at.
+    A cold descent (a twentieth of the proposals) shows how rugged the layer is; its remaining excess, half as much
+    again for many experts, sets the start temperature of the annealing, which cools a hundredfold. Most proposals of a
+    cooled walk cannot be taken: those that an estimate calls hopeless are refused before their windows are looked at.
     """
     for layer in range(len(start)):
         walk = Walk(
             rank_of_slot, tokens[layer], pace, slope, active, per_step, held[layer], price, most_moves, seed + layer
         )
         cold, low = walk.anneal(start[layer], max(FEWEST_COLD, proposals // COLD_SHARE), 1e-4, 1e-6)
-        hot = min(max(low / (tokens.shape[2] * len(pace)) - 1.0, 1e-3), 0.1)
+        heat = HEAT_OF_MANY if walk.experts > MANY_EXPERTS else 1.0
+        hot = min(max(heat * (low / (tokens.shape[2] * len(pace)) - 1.0), 1e-3), 0.1)
         best, value = walk.anneal(cold, proposals, hot, hot / 100)
         out[layer], lowest[layer] = (best, value) if value <= low else (cold, low)
 

@@ -226,6 +226,7 @@ PLANTED = {
         ("(layer) * windows + w]", "(layer) * windows]"),
     ],
     "search": [
+        ("n_experts > kManyExperts ? kHeatOfMany", "n_experts > kManyExperts ? 1.0"),
         ("x ^= x << 25", "x ^= x << 24"),
         ("rest = bits & 0xffffffffull", "rest = bits >> 8 & 0xffffffffull"),
         ("x * 11400714819323198485ull", "x * 11400714819323198487ull << 20"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.kernels import numba_search, reference_search
-from tests.parity.search_cases import CASES, case, rules_broken
+from tests.parity.search_cases import CASES, COLD, PROPOSALS, WALKS, case, rules_broken
 
 BOTH = pytest.mark.parametrize("module", [numba_search, reference_search], ids=["numba", "reference"])
 
@@ -48,6 +48,17 @@ def test_any_shape_keeps_the_rules(seed: int, experts: int, per_rank: list[int],
     assert rules_broken(problem, out) == []
     for layer, slots in enumerate(out):
         assert lowest[layer] == pytest.approx(problem.value(slots, layer), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["even ranks", "many experts"])
+def test_a_short_walk_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too short for a rounding to decide; the start temperature, which depends on the experts, shows."""
+    for module in (numba_search, reference_search):
+        monkeypatch.setattr(module, "FEWEST_COLD", COLD)
+    (compiled, value), (specified, expected) = (
+        WALKS[name].run(module, PROPOSALS) for module in (numba_search, reference_search)
+    )
+    assert (compiled == specified).all() and value == pytest.approx(expected, rel=1e-5)
 
 
 @BOTH

@@ -9,7 +9,8 @@ typedef unsigned long long Word;
 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kSwapsOfTen = 7, kCertainSlots = 36, kProposalsPerCooling = 64, kAcceptedPerRebuild = 4096, kGroup = 8;
-constexpr double kHope = 8.0, kSwapLuck = 90.0, kHandOverLuck = 150.0;
+constexpr double kHope = 8.0, kSwapLuck = 90.0, kHandOverLuck = 150.0, kHeatOfMany = 1.5;
+constexpr int kManyExperts = 64;
 
 // Given: rank_of_slot: [P] · tokens: [E, T] · pace: [R] · per_step: [T] · held: [R, E]
 // State: slot: [P] expert · count: [E] replicas · holders: [E, words] a bit per rank · load: [R, T] · cost: [E, T] of a
@@ -394,7 +395,8 @@ extern "C" __global__ void search(const int* start, const int* rank_of_slot, con
   // A loop rather than two calls, which would be compiled twice.
   for (int stage = 0; stage < 2; ++stage) {
     value = anneal(w, kept, hot, hot / 100, stage == 0 ? cold_proposals : proposals, x);
-    hot = min(max(value / (static_cast<double>(windows) * ranks) - 1.0, 1e-3), 0.1);
+    const double excess = value / (static_cast<double>(windows) * ranks) - 1.0;
+    hot = min(max((n_experts > kManyExperts ? kHeatOfMany : 1.0) * excess, 1e-3), 0.1);
   }
   if (threadIdx.x == 0) lowest[blockIdx.x] = value;
 }
