@@ -18,8 +18,8 @@ Loops = Annotated[
     typer.Option(
         "--loop",
         metavar="NAME",
-        help="Only this loop; may be repeated: never, static, sglang, vllm, vllm-sync, tensorrt-llm, vllm-ascend, "
-        "guarded [all].",
+        help="Only this loop; may be repeated: never, static, sglang, sglang-chunked, vllm, vllm-sync, "
+        "tensorrt-llm, vllm-ascend, guarded [all].",
     ),
 ]
 StepMs = Annotated[

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from easybalance_sim.rebalancing.request import LOOPS, NEVER, OURS, STATIC, RebalanceRequest
 from easybalance_sim.simulate.rebalance.controllers import Controller
 from easybalance_sim.simulate.rebalance.controllers.fixed import Fixed
@@ -29,6 +31,10 @@ def loops(request: RebalanceRequest, service: Service, experts: int) -> list[Con
         "sglang": Periodic(
             name="sglang", service=service, interval_steps=1000, window_steps=1000,
             style=stopping(request, "sglang", experts),
+        ),
+        "sglang-chunked": Periodic(
+            name="sglang-chunked", service=service, interval_steps=1000, window_steps=1000,
+            style=replace(stopping(request, "sglang", experts), chunk_layers=1),
         ),
         "vllm": Periodic(
             name="vllm", service=service, interval_steps=3000, window_steps=1000, first_steps=750,

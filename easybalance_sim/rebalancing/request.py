@@ -11,7 +11,7 @@ from easybalance_sim.planning.session import Settings
 from easybalance_sim.simulate.rebalance.controllers.guarded import Guard
 
 NEVER, STATIC, OURS = "never", "static", "guarded"
-LOOPS = (NEVER, STATIC, "sglang", "vllm", "vllm-sync", "tensorrt-llm", "vllm-ascend", OURS)
+LOOPS = (NEVER, STATIC, "sglang", "sglang-chunked", "vllm", "vllm-sync", "tensorrt-llm", "vllm-ascend", OURS)
 FEWEST_WINDOWS = 16
 
 

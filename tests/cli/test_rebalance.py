@@ -43,7 +43,7 @@ def test_all_loops_side_by_side(trace: Path) -> None:
     assert (report["trace"]["windows"], report["trace"]["offline_windows"]) == (60, 12)
     loops = _loops(report)
     assert list(loops) == [
-        "never", "static", "sglang", "vllm", "vllm-sync", "tensorrt-llm", "vllm-ascend", "guarded",
+        "never", "static", "sglang", "sglang-chunked", "vllm", "vllm-sync", "tensorrt-llm", "vllm-ascend", "guarded",
     ]  # fmt: skip
     assert all(set(loop) == LOOP for loop in loops.values())
     assert all(set(event) == EVENT for loop in loops.values() for event in loop["events"])
@@ -51,6 +51,9 @@ def test_all_loops_side_by_side(trace: Path) -> None:
     # Traffic that only differs by chance is left alone; 48 windows of 40 steps hold one interval of 1000.
     assert (loops["guarded"]["replans"], loops["sglang"]["replans"], loops["sglang"]["pauses"]) == (0, 1, 1)
     assert loops["guarded"]["seconds"] == loops["static"]["seconds"]
+    chunked, whole = loops["sglang-chunked"], loops["sglang"]
+    assert chunked["pauses"] > 1 and chunked["longest_pause_s"] < whole["longest_pause_s"]
+    assert abs(chunked["pause_s"] - whole["pause_s"]) < 0.05 * whole["pause_s"]
     assert loops["vllm-sync"]["pause_s"] > 0 == loops["vllm"]["pause_s"]
 
 
