@@ -55,8 +55,8 @@ def test_errors_are_exit_1_with_the_list(folder: Path) -> None:
         f"2 errors, 1 warning: {folder / 'bad.json'} (SGLang 0.5.23)",
         "",
         "error                     key 'extra' beside physical_to_logical_map: SGLang 0.5.23 stops with a TypeError",
-        "error    layer 1  slot 4  expert -1 (1 more in this layer); SGLang 0.5.23 accepts it and wraps to the last "
-        "expert",
+        "error    layer 1  slot 4  expert -1 (1 more in this layer); SGLang 0.5.23 accepts it and counts back from "
+        "the last expert",
         "warning                   the model is not known: the number of layers is not checked (--model)",
     ]
 
@@ -71,7 +71,7 @@ def test_json_has_stable_keys(folder: Path) -> None:
         "rule": "negative",
         "layer": 1,
         "slot": 4,
-        "message": "expert -1 (1 more in this layer); SGLang 0.5.23 accepts it and wraps to the last expert",
+        "message": "expert -1 (1 more in this layer); SGLang 0.5.23 accepts it and counts back from the last expert",
     }
 
 

@@ -92,7 +92,7 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     ),
     (
         "sglang", "negative.json", sglang(second([0, 2, 1, 3, -1, 0])), FULL,
-        [f"error 1:4 expert -1; {SGLANG} accepts it and wraps to the last expert"],
+        [f"error 1:4 expert -1; {SGLANG} accepts it and counts back from the last expert"],
     ),
     (
         "sglang", "ragged.json", sglang([*GOOD, GOOD[0], [0, 2, 1, 3]]), replace(FULL, hidden_layers=4),
@@ -291,7 +291,7 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
     ),
     (
         "vllm-ascend", "negative.json", ascend(halves(second([0, 2, 1, 3, 2, -1]))), FULL,
-        [f"error 1:5 expert -1; {ASCEND} accepts it and wraps to the last expert"],
+        [f"error 1:5 expert -1; {ASCEND} accepts it and counts back from the last expert"],
     ),
     (
         "vllm-ascend", "range.json", ascend(halves(second([0, 2, 1, 3, 2, 4]))), FULL,

@@ -47,7 +47,7 @@ RULES = Rules(
         rule.UNKNOWN_KEY: Effect(level=ERROR, does="stops with a TypeError"),
         rule.NOT_INTEGER: Effect(level=ERROR, does="stops with a TypeError"),
         rule.RAGGED: Effect(level=ERROR, does="stops with a ValueError"),
-        rule.NEGATIVE: Effect(level=ERROR, does="accepts it and wraps to the last expert"),
+        rule.NEGATIVE: Effect(level=ERROR, does="accepts it and counts back from the last expert"),
         rule.RANGE: Effect(level=ERROR, does="stops with an IndexError"),
         rule.COVERAGE: Effect(
             level=ERROR, does="stops with a ZeroDivisionError under static dispatch and accepts it under dynamic"

@@ -87,7 +87,7 @@ RULES = Rules(
         rule.NOT_INTEGER: Effect(level=ERROR, does="was not run with it"),
         rule.RAGGED: Effect(level=ERROR, does="stops with a ValueError"),
         rule.UNEVEN: Effect(level=ERROR, does="stops with a ValueError"),
-        rule.NEGATIVE: Effect(level=ERROR, does="accepts it and wraps to the last expert"),
+        rule.NEGATIVE: Effect(level=ERROR, does="accepts it and counts back from the last expert"),
         rule.RANGE: Effect(level=ERROR, does="stops with an IndexError"),
         rule.COVERAGE: Effect(level=ERROR, does="accepts it, its slot table gets too short and ids shift"),
         rule.DIVISIBILITY: Effect(level=ERROR, does="stops with a ValueError"),
