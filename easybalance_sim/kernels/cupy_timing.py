@@ -16,7 +16,7 @@ import cupy
 import numpy as np
 
 from easybalance_sim.kernels.cupy_tiles import kernel
-from easybalance_sim.kernels.timing import COPY_HOST, COPY_PEER
+from easybalance_sim.kernels.measurable import COPY_HOST, COPY_PEER
 
 WARM_UPS = 3
 """Runs before those that count: cuBLAS chooses its kernel, pages are mapped, clocks rise."""

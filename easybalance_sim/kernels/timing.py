@@ -1,4 +1,4 @@
-"""The GPU to measure, where there is one, and what can be measured on it."""
+"""The GPU to measure, where there is one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ import warnings
 from typing import Any
 
 from easybalance_sim.kernels import NO_CUPY
-
-DTYPES = ("bf16", "fp16")
-"""What cuBLAS multiplies through cupy; FP8 and narrower need cuBLASLt or kernels of an engine."""
-
-COPY_DEVICE, COPY_HOST, COPY_PEER = "copy-device", "copy-host", "copy-peer"
-"""Copies within the GPU, from page-locked host memory, to another GPU."""
 
 
 def open_gpu() -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from easybalance_sim.errors import ProfileError, UsageError
-from easybalance_sim.kernels.timing import COPY_DEVICE, COPY_HOST, COPY_PEER, DTYPES
+from easybalance_sim.kernels.measurable import COPY_DEVICE, COPY_HOST, COPY_PEER, DTYPES
 from easybalance_sim.profiling.tables.measured import EXPERTS, READ, Measurement
 
 TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096)

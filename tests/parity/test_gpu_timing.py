@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from easybalance_sim.kernels.timing import COPY_DEVICE, COPY_HOST, COPY_PEER, DTYPES, open_gpu
+from easybalance_sim.kernels.measurable import COPY_DEVICE, COPY_HOST, COPY_PEER, DTYPES
+from easybalance_sim.kernels.timing import open_gpu
 from tests.parity.timing_cases import layer_problems, unread
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")]

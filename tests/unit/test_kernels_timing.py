@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from easybalance_sim.arrays import FloatArray
-from easybalance_sim.kernels.timing import DTYPES, open_gpu
+from easybalance_sim.kernels.measurable import DTYPES
+from easybalance_sim.kernels.timing import open_gpu
 from tests.cuda_on_cpu import compiled
 from tests.cuda_on_cpu.stand_in import gpu_kernels
 from tests.cuda_on_cpu.stand_in_timing import BF16, FP16, HOST, TimingStandIn, floats

@@ -23,7 +23,7 @@ from math import isfinite
 from pathlib import Path
 
 from easybalance_sim.errors import ProfileError
-from easybalance_sim.kernels.timing import COPY_DEVICE, COPY_HOST, COPY_PEER
+from easybalance_sim.kernels.measurable import COPY_DEVICE, COPY_HOST, COPY_PEER
 from easybalance_sim.profiling.rows import ExpertRow, Table
 
 VERSION = 1
