@@ -22,7 +22,7 @@ app = typer.Typer(
     help="Hardware profiles: list and show them, fit measured tables (fit), make a profile of them (import), "
     "measure this machine's GPU (measure).\n\nExample: ebsim profile list",
 )
-app.command()(profile_measure.measure)
+app.command(short_help="Time experts on this machine's GPU.")(profile_measure.measure)
 
 Kind = Annotated[
     str,
@@ -45,7 +45,7 @@ TopK = Annotated[int, typer.Option(min=1, help="deepep-bench: experts of a token
 Experts = Annotated[int, typer.Option(min=1, help="deepep-bench: experts in all.")]
 
 
-@app.command(name="list")
+@app.command(name="list", short_help="List the profiles of the package.")
 def list_profiles(output_format: OutputFormat = Format.TABLE) -> None:
     """List the profiles that come with the package.
 
@@ -60,7 +60,7 @@ def list_profiles(output_format: OutputFormat = Format.TABLE) -> None:
     return emit(aligned([("name", "GPU"), *titles.items()]))
 
 
-@app.command()
+@app.command(short_help="Print a profile as TOML.")
 def show(
     name: Annotated[str, typer.Argument(help="A profile's name, a .toml file, or a table: h100+table.csv.")],
     output_format: OutputFormat = Format.TABLE,
@@ -78,7 +78,7 @@ def show(
     emit(text)
 
 
-@app.command()
+@app.command(short_help="Fit a measured table and show the error.")
 def fit(
     kind: Kind,
     source: Source,
@@ -103,7 +103,7 @@ def fit(
     _report(_imported(kind, source, profile, dtype, kernel, bench), None, output_format)
 
 
-@app.command(name="import")
+@app.command(name="import", short_help="Write a profile with a measured table in it.")
 def import_(
     kind: Kind,
     source: Source,

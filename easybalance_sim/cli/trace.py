@@ -18,5 +18,11 @@ app = typer.Typer(
     "and hand their loads to other simulators (loads).\n\n"
     "Example: ebsim trace summary traces/tinymoe.parquet",
 )
-for _command in (convert, synthesise, check, summary, loads):
-    app.command()(_command)
+for _command, _short in (
+    (convert, "Turn a recording into a packed trace."),
+    (synthesise, "Write a trace whose truth is known."),
+    (check, "Say ok, or name the first fault."),
+    (summary, "Is there skew, how much, how long?"),
+    (loads, "Loads of every rank, for other simulators."),
+):
+    app.command(short_help=_short)(_command)
