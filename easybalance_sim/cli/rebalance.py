@@ -26,6 +26,7 @@ def rebalance(
     min_gain: rebalance_options.MinGain = 0.02,
     confirm: rebalance_options.Confirm = 2,
     cooldown: rebalance_options.Cooldown = 16,
+    min_interval: rebalance_options.MinInterval = 1,
     horizon: rebalance_options.Horizon = 256,
     step_limit: rebalance_options.StepLimit = 0.25,
     pause_s: rebalance_options.PauseS = None,
@@ -64,7 +65,10 @@ def rebalance(
         window_steps=window_steps, window_seconds=window_seconds, all_to_all=all_to_all, step_tokens=step_tokens,
         seed=seed, device=device, overlap=overlap,
     )  # fmt: skip
-    guard = Guard(min_gain=min_gain, confirm=confirm, cooldown=cooldown, horizon=horizon, step_limit=step_limit)
+    guard = Guard(
+        min_gain=min_gain, confirm=confirm, cooldown=cooldown, min_interval=min_interval, horizon=horizon,
+        step_limit=step_limit,
+    )  # fmt: skip
     request = RebalanceRequest(
         settings=settings, current=current, first=first, loops=tuple(loop or LOOPS), step_s=step_ms / 1e3,
         other_s=other_ms / 1e3, pause_s=pause_s, hours=hours, cold_start=cold_start,

@@ -50,6 +50,9 @@ MinGain = Annotated[
 ]
 Confirm = Annotated[int, typer.Option(min=1, metavar="N", help="guarded: looks in a row at which it has to hold.")]
 Cooldown = Annotated[int, typer.Option(min=0, metavar="WINDOWS", help="guarded: rest after a change.")]
+MinInterval = Annotated[
+    int, typer.Option(min=1, metavar="WINDOWS", help="guarded: between two changes, even when ranks suddenly run hot.")
+]
 Horizon = Annotated[int, typer.Option(min=1, metavar="WINDOWS", help="guarded: how long a plan has to earn its price.")]
 StepLimit = Annotated[
     float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="guarded: slots that one change may fetch.")
@@ -59,5 +62,6 @@ Sweep = Annotated[
     typer.Option("--sweep", help="Try intervals and thresholds: chosen on the first half, judged on the second."),
 ]
 By = Annotated[
-    str, typer.Option("--by", metavar="KIND", help="Run each phase or workload on its own: phase, workload.")
+    str,
+    typer.Option("--by", metavar="KIND", help="Run each on its own: phase, workload, model-revision (of the files)."),
 ]

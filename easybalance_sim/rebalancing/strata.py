@@ -1,8 +1,9 @@
-"""Control loops for each phase or workload of a trace on its own: a mean over them may describe none of them."""
+"""Control loops for each phase, workload or model revision on its own: a mean over them may describe none of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.planning.session import Listener, open_session
 from easybalance_sim.rebalancing.request import RebalanceRequest
 from easybalance_sim.rebalancing.run import rebalance
-from easybalance_sim.trace.dataset import TokenTrace
+from easybalance_sim.trace.dataset import TokenTrace, open_trace
+from easybalance_sim.trace.files import expand
 from easybalance_sim.trace.schema import PHASES
 
-KINDS = ("phase", "workload")
+KINDS = ("phase", "workload", "model-revision")
 
 
 def rebalance_by(kind: str, request: RebalanceRequest, tell: Listener) -> dict[str, Any]:
@@ -25,8 +27,7 @@ def rebalance_by(kind: str, request: RebalanceRequest, tell: Listener) -> dict[s
     if kind not in KINDS:
         raise UsageError(f"no strata by {kind!r}", where="--by", fix=f"choose {', '.join(KINDS)}")
     strata: dict[str, Any] = {}
-    for name in _names(kind, request, tell):
-        chosen = {"phase": name} if kind == "phase" else {"workloads": (name,)}
+    for name, chosen in _strata(kind, request, tell).items():
         try:
             strata[name] = rebalance(replace(request, settings=replace(request.settings, **chosen)), tell)
         except UsageError as error:
@@ -34,6 +35,18 @@ def rebalance_by(kind: str, request: RebalanceRequest, tell: Listener) -> dict[s
     if not strata:
         raise UsageError(f"no {kind} has windows enough", where="--by", fix="give a longer trace")
     return {"by": kind, "strata": strata}
+
+
+def _strata(kind: str, request: RebalanceRequest, tell: Listener) -> dict[str, dict[str, Any]]:
+    """The settings that choose each stratum; a revision is what the metadata of its files says, in the order given."""
+    if kind == "model-revision":
+        files: dict[str, tuple[Path, ...]] = {}
+        for path in expand(request.settings.traces):
+            revision = open_trace([path]).meta.model_revision or "unknown"
+            files[revision] = (*files.get(revision, ()), path)
+        return {revision: {"traces": paths} for revision, paths in files.items()}
+    field = "phase" if kind == "phase" else "workloads"
+    return {name: {field: name if kind == "phase" else (name,)} for name in _names(kind, request, tell)}
 
 
 def _names(kind: str, request: RebalanceRequest, tell: Listener) -> list[str]:

@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from easybalance_sim.trace.counts import read_count_trace
+from easybalance_sim.trace.dataset import open_trace
+from easybalance_sim.trace.writer import write_count_trace
 from tests.ebsim_process import ebsim, ebsim_here, one_line
 from tests.skewed_traces import skewed_counts
 
@@ -86,6 +90,18 @@ def test_each_phase_or_workload_on_its_own(trace: Path) -> None:
     assert "phase prefill\n" in table.stdout and "phase decode\n" in table.stdout
 
 
+def test_each_model_revision_on_its_own(tmp_path: Path) -> None:
+    files = []
+    for revision in ("a", "b"):
+        path = skewed_counts(tmp_path / f"{revision}.parquet", 40)
+        trace = read_count_trace([path], msgspec.structs.replace(open_trace([path]).meta, model_revision=revision))
+        write_count_trace(path, trace)
+        files.append(path)
+    done = ebsim("rebalance", *files, *QUICK, "--by", "model-revision", "--loop", "static", "--format", "json")
+    strata = json.loads(done.stdout)["strata"]
+    assert list(strata) == ["a", "b"] and {one["trace"]["windows"] for one in strata.values()} == {40}
+
+
 def test_a_sweep_is_chosen_on_one_half_and_judged_on_the_other(tmp_path: Path) -> None:
     trace = skewed_counts(tmp_path / "counts.parquet", 32)
     command = ("rebalance", trace, *QUICK, "--step-tokens", "4000", "--sweep")
@@ -102,7 +118,7 @@ def test_a_sweep_is_chosen_on_one_half_and_judged_on_the_other(tmp_path: Path) -
     ("flags", "says"),
     [
         (("--loop", "nope"), "--loop: no control loop 'nope' — choose never, static, "),
-        (("--by", "tenant"), "--by: no strata by 'tenant' — choose phase, workload"),
+        (("--by", "tenant"), "--by: no strata by 'tenant' — choose phase, workload, model-revision"),
         (("--sweep", "--by", "phase"), "--sweep and --by exclude each other"),
         (("--first", "0"), "Invalid value for '--first': 0.0 is not in the range"),
         (("--first", "0.9"), "60 windows, of which 54 make the offline plan — leave 16 or more"),

@@ -195,6 +195,13 @@ def test_a_change_fetches_no_more_than_its_limit() -> None:
     assert _course(windows, replace(QUICK, step_limit=0.0)) == []
 
 
+def test_a_minimum_interval_holds_even_when_ranks_run_hot() -> None:
+    hot = [(0, 1, 2, 3), (0, 4, 1, 5), (0, 2, 4, 6), (1, 3, 5, 7)]
+    windows = _traffic(80, lambda number: hot[number // 20], 100)
+    quick, slow = (_course(windows, replace(QUICK, min_interval=interval)) for interval in (1, 25))
+    assert min(np.diff(quick)) < 25 <= min(np.diff(slow)) and quick[0] == slow[0]
+
+
 def test_it_decides_by_what_it_has_seen() -> None:
     windows = _traffic(50, lambda number: (0, 1, 2, 3) if number < 30 else (0, 4, 1, 5), 100)
     other = windows[:40] + _traffic(50, lambda number: (0, 1, 2, 3), 7)[40:]

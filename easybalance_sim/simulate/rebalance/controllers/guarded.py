@@ -36,16 +36,18 @@ FEWEST = 12
 class Guard:
     """memory: windows remembered · check_every: windows between two looks · min_gain: share of a step's seconds that a
     candidate has to save on windows it was not made from · confirm: times in a row · cooldown: windows after a change ·
-    horizon: windows that a plan is expected to live · step_limit: share of all slots that one change may fetch ·
-    alarm: distance between the fast and the slow average (share of the load that lies elsewhere) at which older windows
-    are forgotten · hot: imbalance (mean over layers) that is sudden when the last `sudden` windows all exceed it ·
-    sudden_gain: as min_gain, of a candidate made from these · proposals: of one pass of the search, per layer."""
+    min_interval: windows between two changes whatever happens · horizon: windows that a plan is expected to live ·
+    step_limit: share of all slots that one change may fetch · alarm: distance between the fast and the slow average
+    (share of the load that lies elsewhere) at which older windows are forgotten · hot: imbalance (mean over layers)
+    that is sudden when the last `sudden` windows all exceed it · sudden_gain: as min_gain, of a candidate made from
+    these · proposals: of one pass of the search, per layer."""
 
     memory: int = 64
     check_every: int = 4
     min_gain: float = 0.02
     confirm: int = 2
     cooldown: int = 16
+    min_interval: int = 1
     horizon: int = 256
     step_limit: float = 0.25
     alarm: float = 0.15
@@ -84,6 +86,7 @@ class Guarded:
     _waited: int = 0
     _rest: int = 0
     _sudden_rest: int = 0
+    _since: int | None = None
     _before: Plan | None = None
 
     def observe(self, window: Window, plan: Plan, *, busy: bool) -> Plan | None:
@@ -91,7 +94,8 @@ class Guarded:
         self._remember(window)
         self._waited += 1
         self._rest, self._sudden_rest = max(0, self._rest - 1), max(0, self._sudden_rest - 1)
-        if busy:
+        self._since = None if self._since is None else self._since + 1
+        if busy or (self._since is not None and self._since < self.guard.min_interval):
             return None
         if self._trial is None:
             self._trial = self._start(plan)
@@ -186,7 +190,7 @@ class Guarded:
         return saved / len(windows) * self.guard.horizon > price
 
     def _adopt(self, plan: Plan, candidate: Plan) -> Plan:
-        self._rest = self.guard.cooldown
+        self._rest, self._since = self.guard.cooldown, 0
         if self._before is not None and takes_back(self._before, plan, candidate):
             self._rest *= 4
         self._before = plan
