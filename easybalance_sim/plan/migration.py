@@ -49,21 +49,29 @@ def migration(
     time, so the slowest one counts. Senders are taken to keep up. Raises `PlanError` when the plans differ in layers,
     experts or ranks.
     """
+    near_slots, far_slots = fetches(old, new, node_of_rank, held)
+    near, far = (
+        np.bincount(new.rank_of_slot[slots.nonzero()[1]], minlength=new.ranks) * expert_bytes
+        for slots in (near_slots, far_slots)
+    )
+    seconds = _transfer_s(near, nvlink_bytes_per_s, "NVLink") + _transfer_s(far, network_bytes_per_s, "network")
+    return Migration(
+        moves=int(near_slots.sum() + far_slots.sum()),
+        cross_node_moves=int(far_slots.sum()),
+        bytes=int(near.sum() + far.sum()),
+        seconds=float(seconds.max()),
+    )
+
+
+def fetches(old: Plan, new: Plan, node_of_rank: IntArray, held: BoolArray | None = None) -> tuple[BoolArray, BoolArray]:
+    """(bool[L, P] slots of `new` whose expert is fetched inside the NVLink domain, bool[L, P] those from elsewhere);
+    arguments and errors as of `migration`."""
     _require_comparable(old, new, node_of_rank)
     on_rank = resident(old) if held is None else held
     moving = _moving(on_rank, new)
-    layer, slot = np.nonzero(moving)
-    rank, expert = new.rank_of_slot[slot], new.expert_of_slot[layer, slot]
-    remote = ~_on_node(on_rank, node_of_rank)[layer, node_of_rank[rank], expert]
-    near = np.bincount(rank[~remote], minlength=new.ranks) * expert_bytes
-    far = np.bincount(rank[remote], minlength=new.ranks) * expert_bytes
-    seconds = _transfer_s(near, nvlink_bytes_per_s, "NVLink") + _transfer_s(far, network_bytes_per_s, "network")
-    return Migration(
-        moves=len(slot),
-        cross_node_moves=int(remote.sum()),
-        bytes=len(slot) * expert_bytes,
-        seconds=float(seconds.max()),
-    )
+    rows = np.arange(new.layers)[:, None]
+    near = _on_node(on_rank, node_of_rank)[rows, node_of_rank[new.rank_of_slot][None, :], new.expert_of_slot]
+    return moving & near, moving & ~near
 
 
 def moving_slots(old: Plan, new: Plan, held: BoolArray | None = None) -> BoolArray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from easybalance_sim.arrays import FloatArray, IntArray
-from easybalance_sim.plan.migration import resident
+from easybalance_sim.plan.migration import fetches, resident
 from easybalance_sim.plan.plan import Plan
 
 
@@ -35,13 +35,9 @@ def transfer(
     node_of_rank: int64[R] · the bandwidths are what one rank can receive, as in `plan.migration`, whose total for all
     layers is never more: there a rank that is done with a layer does not wait for the others.
     """
-    held = resident(old)
-    layer = np.arange(new.layers)[:, None]
-    moving = ~held[layer, new.rank_of_slot, new.expert_of_slot]
-    nodes = node_of_rank[:, None] == np.arange(int(node_of_rank.max()) + 1)
-    on_node = (held.transpose(0, 2, 1) @ nodes).transpose(0, 2, 1)
-    near = on_node[layer, node_of_rank[new.rank_of_slot], new.expert_of_slot]
-    seconds = moving * np.where(near, expert_bytes / nvlink_bytes_per_s, expert_bytes / network_bytes_per_s)
+    near, far = fetches(old, new, node_of_rank)
+    seconds = near * (expert_bytes / nvlink_bytes_per_s) + far * (expert_bytes / network_bytes_per_s)
+    moving = near | far
     ranks = new.slot_start[:-1]
     return Transfer(
         moves=moving.sum(axis=1),
