@@ -31,7 +31,13 @@ class Routing:
         self.experts, self.top_k, self.rng = experts, min(top_k, experts - 1), rng
         self.layers = tuple(sorted(rng.choice(hidden, hidden - min(dense, hidden - 1), replace=False).tolist()))
         self.prompt = rng.integers(1, 6, requests)
-        self.ids = [self._one(int(n), hidden) for n in self.prompt + rng.integers(0, 6, requests)]
+        self.ids: list[AnyArray] = []
+        for tokens in self.prompt + rng.integers(0, 6, requests):
+            ids = self._one(int(tokens), hidden)
+            # First steps of equal tokens are taken for a recorder's warm-up: none may arise.
+            while any((ids[0] == one[0]).all() for one in self.ids) or (len(ids) > 1 and (ids[0] == ids[1]).all()):
+                ids = self._one(int(tokens), hidden)
+            self.ids.append(ids)
 
     def _one(self, tokens: int, hidden: int) -> AnyArray:
         ids = np.zeros((tokens, hidden, self.top_k), np.int32)
