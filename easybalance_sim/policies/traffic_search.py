@@ -40,6 +40,10 @@ FINISH_SHARE, FINISH_HOT, FINISH_COLD = 4, 3e-3, 1e-4
 """A last descent, of a fourth of the proposals: what lowers the tail at no traffic shows only when it is cold."""
 
 
+SAME_COPIES = 1e-6
+"""Copies per token and layer by which two points of a front have to differ."""
+
+
 def place(problem: Problem) -> Plan:
     """The plan with the fewest crossings found whose tail on the fit windows stays below that of `eplb`.
 
@@ -57,7 +61,11 @@ def front(problem: Problem) -> list[Plan]:
     with suppress(NotApplicable):
         points.append(_within_tail(problem, found))
     points.sort(key=lambda point: point.price)
-    kept = [point for at, point in enumerate(points) if at == 0 or point.crossings < points[at - 1].crossings]
+    kept = points[:1]
+    for point in points[1:]:
+        # Sums of float32: what differs by less is the same traffic.
+        if point.crossings < kept[-1].crossings - SAME_COPIES:
+            kept.append(point)
     return [replace(point.plan, policy=f"{NAME}@{point.price:.4g}") for point in kept]
 
 

@@ -87,7 +87,7 @@ def test_a_front_falls(problem: Problem) -> None:
     sent = [copies(plan, problem) for plan in plans]
     prices = [float(plan.policy.removeprefix("traffic_search@")) for plan in plans]
     assert 1 <= len(plans) <= 6
-    assert all(more > less for more, less in pairwise(sent))
+    assert all(more > less for more, less in pairwise(sent)), sent
     assert all(less < more for less, more in pairwise(prices))
 
 
