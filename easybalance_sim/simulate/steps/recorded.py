@@ -12,6 +12,7 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, Int32Array, IntArray, frozen, sealed
 from easybalance_sim.errors import TraceError, UsageError
+from easybalance_sim.load.selection import Selection
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta, joined_batches
@@ -27,6 +28,7 @@ class RecordedSteps:
     meta: of the trace · step: int64[S] ids · start: int64[S+1] first token of each step, then T · experts:
     uint8|uint16[T, L, K] · gates: float16[T, L, K] or None · scores: [T, L, E] as recorded (`meta.all_scores` says how
     to read them) or None · runner_up: uint8|uint16[T, L, M] and runner_up_scores: float16[T, L, M], or None ·
+    selection_scores: float16[T, L, K] those of the chosen experts, or None ·
     request: int64[T] · position: int32[T] · phase: uint8[T] · workload: int16[T] index into `workloads` ·
     source_rank: int16[T], -1 unknown · step_s: seconds from one step to the next.
     """
@@ -45,6 +47,7 @@ class RecordedSteps:
     scores: AnyArray | None = None
     runner_up: AnyArray | None = None
     runner_up_scores: AnyArray | None = None
+    selection_scores: AnyArray | None = None
     step_s: float = 0.025
 
     def __len__(self) -> int:
@@ -107,6 +110,7 @@ def rank_loads(counts: AnyArray, plan: Plan) -> FloatArray:
 
 def read_steps(
     trace: TokenTrace,
+    selection: Selection | None = None,
     *,
     first: int = 0,
     end: int | None = None,
@@ -117,6 +121,7 @@ def read_steps(
 ) -> tuple[RecordedSteps, tuple[str, ...]]:
     """The steps with ids first..end-1 of a trace (end None = to its last) and notes for the user.
 
+    selection: tokens that take part, None = all; a step is what is left of it.
     What would need more than `most_bytes` is cut off behind the last step that fits, with a note. step_s: seconds per
     step; None = what the trace's times say, 25 ms without times. Raises `UsageError` when no step is in the range,
     `TraceError` for an unusable trace.
@@ -124,7 +129,9 @@ def read_steps(
     parts: list[TokenBatch] = []
     notes: list[str] = []
     held = 0
-    for part in _in_range(trace.batches(gates=gates, scores=scores), first, end):
+    batches = trace.batches(gates=gates, scores=scores)
+    chosen = batches if selection is None else selection.of(batches)
+    for part in _in_range(chosen, first, end):
         size = sum(c.nbytes for c in (part.experts, part.gates, part.all_scores, part.runner_up) if c is not None)
         if held + size > most_bytes and parts:
             notes.append(f"only steps {parts[0].step[0]}–{parts[-1].step[-1]} are used: more do not fit in memory")
@@ -159,6 +166,7 @@ def _held(trace: TokenTrace, batch: TokenBatch, step_s: float | None) -> Recorde
         scores=batch.all_scores,
         runner_up=batch.runner_up,
         runner_up_scores=batch.runner_up_scores,
+        selection_scores=batch.selection_scores,
         request=batch.request,
         position=batch.position,
         phase=batch.phase,
