@@ -5,6 +5,8 @@ from easybalance_sim.kernels.numba_costs import expert_seconds
 from easybalance_sim.kernels.numba_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.numba_dispatch import dispatch
 from easybalance_sim.kernels.numba_greedy import greedy, greedy_hierarchical, replicate
+from easybalance_sim.kernels.numba_layer_queue import layer_queue
+from easybalance_sim.kernels.numba_routing import compare_routing, route
 from easybalance_sim.kernels.numba_scoring import score_plans
 from easybalance_sim.kernels.numba_search import search
 from easybalance_sim.kernels.numba_settle import settle
@@ -13,14 +15,17 @@ from easybalance_sim.kernels.numba_traffic import copies_per_token, search_traff
 __all__ = [
     "check_ids",
     "coactivation",
+    "compare_routing",
     "copies_per_token",
     "count_windows",
     "dispatch",
     "expert_seconds",
     "greedy",
     "greedy_hierarchical",
+    "layer_queue",
     "local_rows",
     "replicate",
+    "route",
     "score_plans",
     "search",
     "search_traffic",
