@@ -99,7 +99,8 @@ def half_floats(column: Any, layout: str, meta: TraceMeta, where: str, first_row
 
 
 def scores(record: Any, layout: str, meta: TraceMeta, where: str, first_row: int) -> dict[str, AnyArray]:
-    """The score columns that a record batch holds: [T, L, E] `all_scores`, [T, L, M] `runner_up` and its scores.
+    """The score columns that a record batch holds: [T, L, E] `all_scores`, [T, L, M] `runner_up` and its scores,
+    [T, L, K] `selection_scores`.
 
     Raises `TraceError` for types other than packed ones, other widths and nulls.
     """
@@ -110,7 +111,8 @@ def scores(record: Any, layout: str, meta: TraceMeta, where: str, first_row: int
         column, dtype = record.column(name), _score_dtype(name, meta)
         whole = len(meta.layers) * np.dtype(dtype).itemsize
         width = column.type.byte_width if pa.types.is_fixed_size_binary(column.type) and layout == "packed" else 0
-        fits = width == whole * meta.experts if name == "all_scores" else width % whole == 0
+        fixed = {"all_scores": meta.experts, "selection_scores": meta.top_k}.get(name)
+        fits = width % whole == 0 if fixed is None else width == whole * fixed
         if not width or not fits:
             raise TraceError(
                 f"column {name} has type {column.type}, expected packed {np.dtype(dtype).name} of "
@@ -126,7 +128,7 @@ def scores(record: Any, layout: str, meta: TraceMeta, where: str, first_row: int
 def _score_dtype(name: str, meta: TraceMeta) -> str:
     if name == "runner_up":
         return meta.dtype
-    if name == "runner_up_scores" or meta.all_scores is msgspec.UNSET:
+    if name != "all_scores" or meta.all_scores is msgspec.UNSET:
         return "<f2"
     return "<u2" if meta.all_scores.dtype == "uint16" else "<f2"
 

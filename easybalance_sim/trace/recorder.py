@@ -37,6 +37,7 @@ from easybalance_sim.trace.schema import (
     DECODE,
     NO_WORKLOAD,
     PREFILL,
+    SCORES,
     ScoreMeta,
     TokenBatch,
     TraceMeta,
@@ -229,7 +230,8 @@ class Recorder:
         scores = _stacked([selection_scores(router, one.logits) for router, one in pairs], kept)
         others = scores.copy()
         np.put_along_axis(others, ids, -np.inf, axis=2)
-        if not self._explained(np.take_along_axis(scores, ids, axis=2), others, asked):
+        chosen = np.take_along_axis(scores, ids, axis=2)
+        if not self._explained(chosen, others, asked):
             return {}
         runners_up = min(RUNNERS_UP, self._meta.experts - self._meta.top_k)
         found: dict[str, Any] = {}
@@ -238,6 +240,7 @@ class Recorder:
             found = {
                 "runner_up": best.astype(self._meta.dtype),
                 "runner_up_scores": np.take_along_axis(scores, best, axis=2).astype(np.float16),
+                "selection_scores": chosen.astype(np.float16),
             }
         if asked:
             found["all_scores"] = scores.astype(np.float16)
@@ -258,7 +261,7 @@ class Recorder:
 
     def _hold(self, batch: TokenBatch) -> None:
         self._held.append(batch)
-        columns = (batch.experts, batch.gates, batch.all_scores, batch.runner_up, batch.runner_up_scores)
+        columns = (getattr(batch, name) for name in ("experts", "gates", *SCORES))
         self._held_bytes += sum(one.nbytes for one in columns if one is not None)
         if self._held_bytes > _HELD_BYTES:
             self._flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,17 +21,22 @@ PHASES = ("prefill", "decode", "unknown")
 NO_WORKLOAD = "(none)"
 
 
+_FORMULA = re.compile(r"score = value( */ *(?P<parts>\d+(\.\d+)?))?( *(?P<shift>[+-] *\d+(\.\d+)?))?( *;.*)?")
+
+
 class ScoreMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What column `all_scores` holds: score = value · scale + shift, of the scores by which experts are chosen.
 
     dtype: "float16" or "uint16" · bias: [L][E] what is in the scores but not in the gate weights (DeepSeek-V3's
-    correction), empty = nothing.
+    correction), empty = nothing · formula: "score = value/1024 - 0.5" is how some recorders say scale and shift;
+    `decode_meta` puts them in its place.
     """
 
     dtype: str = "float16"
     scale: float = 1.0
     shift: float = 0.0
     bias: tuple[tuple[float, ...], ...] = ()
+    formula: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class TraceMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -78,8 +84,26 @@ def decode_meta(raw: bytes, where: str) -> TraceMeta:
         raise TraceError(
             f"metadata key ebsim.trace: {error}", where=where, fix="rewrite with `ebsim trace convert`"
         ) from error
+    meta = _without_formula(meta, where)
     check_meta(meta, where)
     return meta
+
+
+def _without_formula(meta: TraceMeta, where: str) -> TraceMeta:
+    """The same with scale and shift in place of a formula; what follows a semicolon in it is a remark."""
+    held = meta.all_scores
+    if isinstance(held, msgspec.UnsetType) or isinstance(held.formula, msgspec.UnsetType):
+        return meta
+    found = _FORMULA.fullmatch(held.formula.strip())
+    if found is None or not float(found["parts"] or 1):
+        raise TraceError(
+            f"metadata key ebsim.trace: all_scores have formula {held.formula!r}",
+            where=where,
+            fix='write it as "score = value/1024 - 0.5", or give scale and shift',
+        )
+    scale, shift = 1 / float(found["parts"] or 1), float((found["shift"] or "0").replace(" ", ""))
+    held = msgspec.structs.replace(held, scale=scale, shift=shift, formula=msgspec.UNSET)
+    return msgspec.structs.replace(meta, all_scores=held)
 
 
 def check_meta(meta: TraceMeta, where: str) -> None:
@@ -126,8 +150,9 @@ class TokenBatch:
     source_rank: int16[T], -1 unknown · workload: int16[T] index into the trace's `workloads` ·
     experts: uint8|uint16[T, L, K] logical ids, sorted by gate weight · gates: float16[T, L, K] or None ·
     time_s: float64[T] or None · all_scores: [T, L, E] as `ScoreMeta` says, or None · runner_up: uint8|uint16[T, L, M]
-    the next experts and runner_up_scores: float16[T, L, M] their scores, or None · first_row: row number of the first
-    token in the trace.
+    the next experts and runner_up_scores: float16[T, L, M] their scores, or None · selection_scores: float16[T, L, K]
+    those of the chosen experts in the order of `experts`, or None · first_row: row number of the first token in the
+    trace.
     """
 
     step: Int32Array
@@ -142,6 +167,7 @@ class TokenBatch:
     all_scores: AnyArray | None = None
     runner_up: AnyArray | None = None
     runner_up_scores: AnyArray | None = None
+    selection_scores: AnyArray | None = None
     first_row: int = 0
 
     @property
@@ -162,7 +188,7 @@ class TokenBatch:
         return TokenBatch(**kept, first_row=self.first_row)
 
 
-SCORES = ("all_scores", "runner_up", "runner_up_scores")
+SCORES = ("all_scores", "runner_up", "runner_up_scores", "selection_scores")
 COLUMNS = ("step", "request", "position", "phase", "source_rank", "workload", "experts", "gates", "time_s", *SCORES)
 
 

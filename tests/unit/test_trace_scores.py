@@ -37,6 +37,7 @@ def batch() -> TokenBatch:
         all_scores=rng.random((TOKENS, 2, 8)).astype(np.float16),
         runner_up=rng.integers(0, 8, (TOKENS, 2, 3)).astype(np.uint8),
         runner_up_scores=rng.random((TOKENS, 2, 3)).astype(np.float16),
+        selection_scores=rng.random((TOKENS, 2, 2)).astype(np.float16),
     )
 
 
@@ -87,6 +88,7 @@ def test_scaled_scores_say_so_in_the_metadata(tmp_path: Path) -> None:
         ("all_scores", pa.array([b"0" * 30] * TOKENS, pa.binary(30)), "packed float16 of 2 layers"),
         ("all_scores", pa.array([[0.5] * 16] * TOKENS), "packed float16 of 2 layers"),
         ("runner_up", pa.array([b"0" * 3] * TOKENS, pa.binary(3)), "packed uint8 of 2 layers"),
+        ("selection_scores", pa.array([b"0" * 16] * TOKENS, pa.binary(16)), "packed float16 of 2 layers"),
         ("runner_up_scores", pa.array([b"0" * 8, *[None] * (TOKENS - 1)], pa.binary(8)), "row 1: no value"),
     ],
 )
@@ -97,3 +99,29 @@ def test_other_score_columns_are_refused_when_asked_for(tmp_path: Path, name: st
     assert sum(part.tokens for part in token_trace(path).batches()) == TOKENS
     with pytest.raises(TraceError, match=f"column {name}.*{says}"):
         read(path)
+
+
+def with_formula(text: str) -> bytes:
+    held = msgspec.to_builtins(msgspec.structs.replace(META, all_scores=ScoreMeta(dtype="uint16")))
+    held["all_scores"] = {"dtype": "uint16", "formula": text}
+    return msgspec.json.encode(held)
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "shift"),
+    [
+        ("score = value/1024 - 0.5; score = sigmoid(router) + bias; order [layer, expert]", 1 / 1024, -0.5),
+        ("score = value / 256", 1 / 256, 0.0),
+        ("score = value + 2", 1.0, 2.0),
+    ],
+)
+def test_a_formula_says_scale_and_shift(text: str, scale: float, shift: float) -> None:
+    meta = decode_meta(with_formula(text), "f")
+    assert meta.all_scores == ScoreMeta(dtype="uint16", scale=scale, shift=shift)
+    assert b"formula" not in meta.encode()
+
+
+@pytest.mark.parametrize("text", ["score = value/0", "score = 2*value", "score = value/1024 - 0.5 + x", "", "1024"])
+def test_other_formulas_are_refused(text: str) -> None:
+    with pytest.raises(TraceError, match="all_scores have formula"):
+        decode_meta(with_formula(text), "f")
