@@ -113,7 +113,8 @@ def route(  # type: ignore[no-untyped-def]
                 key[U(recorded[t, layer, U(k)])] += head_start[t, layer]
             for e in range(experts):
                 key[U(e)] = key[U(e)] if allowed[layer, U(e)] else MISSING
-            _choose(key, recorded, t, layer, group_of, worth, kept, topk_group, ids, best)
+            most = groups if head_start[t, layer] == np.inf else topk_group
+            _choose(key, recorded, t, layer, group_of, worth, kept, most, ids, best)
             for k in range(len(ids)):
                 out[t, layer, U(k)] = ids[U(k)]
 

@@ -30,7 +30,8 @@ def route(
     """Choose experts by score · factor + head start - offset.
 
     In: scores float32[T, L, E], -inf = not known, never chosen · recorded int32[T, L, K] and head_start float32[T, L]:
-    what recorded experts are given, so that ties of stored scores fall as they fell; inf = always keep them · offset,
+    what recorded experts are given, so that ties of stored scores fall as they fell; inf = always keep them,
+    in whatever groups · offset,
     factor float32[L, E] · allowed bool[L, E] · groups, topk_group (1, 1 = no groups).
     Out: out int32[T, L, K] by falling selection score, lower id first among equals. Experts outside of the chosen
     groups come after all inside; `NONE` where fewer than K experts are allowed.
@@ -39,7 +40,8 @@ def route(
         key = scores[t, layer] * factor[layer] - offset[layer]
         key[recorded[t, layer]] += head_start[t, layer]
         usable = [e for e in range(len(key)) if allowed[layer, e] and key[e] > -math.inf]
-        kept = _kept_groups(key, usable, groups, topk_group)
+        most = groups if head_start[t, layer] == math.inf else topk_group
+        kept = _kept_groups(key, usable, groups, most)
         size = len(key) // groups
         order = sorted(usable, key=lambda e: (e // size not in kept, -key[e], e))
         for k in range(out.shape[2]):
