@@ -6,6 +6,7 @@ from easybalance_sim.kernels.numba_counts import check_ids, count_windows, local
 from easybalance_sim.kernels.numba_dispatch import dispatch
 from easybalance_sim.kernels.numba_greedy import greedy, greedy_hierarchical, replicate
 from easybalance_sim.kernels.numba_layer_queue import layer_queue
+from easybalance_sim.kernels.numba_overflow import reroute_overflow
 from easybalance_sim.kernels.numba_routing import compare_routing, route
 from easybalance_sim.kernels.numba_scoring import score_plans
 from easybalance_sim.kernels.numba_search import search
@@ -25,6 +26,7 @@ __all__ = [
     "layer_queue",
     "local_rows",
     "replicate",
+    "reroute_overflow",
     "route",
     "score_plans",
     "search",

@@ -6,6 +6,7 @@ from easybalance_sim.kernels.reference_counts import check_ids, count_windows, l
 from easybalance_sim.kernels.reference_dispatch import dispatch
 from easybalance_sim.kernels.reference_greedy import greedy, greedy_hierarchical, replicate
 from easybalance_sim.kernels.reference_layer_queue import layer_queue
+from easybalance_sim.kernels.reference_overflow import reroute_overflow
 from easybalance_sim.kernels.reference_routing import compare_routing, route
 from easybalance_sim.kernels.reference_scoring import score_plans
 from easybalance_sim.kernels.reference_search import search
@@ -25,6 +26,7 @@ __all__ = [
     "layer_queue",
     "local_rows",
     "replicate",
+    "reroute_overflow",
     "route",
     "score_plans",
     "search",
