@@ -1,0 +1,1 @@
+"""What `ebsim offset` does: every mechanism against rank imbalance on one trace, beside what costs no quality."""

@@ -1,0 +1,204 @@
+"""Before any mechanism: the trace in two halves of time, the placement under test, and those that compete with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.load.split import FIT
+from easybalance_sim.mechanisms.request import FEWEST_STEPS, OffsetRequest, require_sound
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import PlanDocument, read_plan
+from easybalance_sim.planning.in_force import tell_if_flattered
+from easybalance_sim.planning.session import Listener, Session, Settings, open_session
+from easybalance_sim.policies import NotApplicable
+from easybalance_sim.replay.traffic import TokenTraffic
+from easybalance_sim.simulate.steps import placements
+from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
+from easybalance_sim.trace.dataset import TokenTrace, open_trace
+
+MORE_SLOTS = 1.25
+"""Slots of the alternative with replicas, where the plan under test has none."""
+
+HELD_OUT_SHARE = 0.5
+USUAL_RANKS = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """past: steps that placements are made from, without scores · judged: steps that everything is judged on, the
+    first `warm_up` of which are not scored · window: steps of a sensor · plan: under test · others: placements made
+    from the past, by name, that cost no quality; the first has the memory of the plan under test."""
+
+    request: OffsetRequest
+    session: Session
+    past: RecordedSteps
+    judged: RecordedSteps
+    warm_up: int
+    window: int
+    document: PlanDocument | None
+    plan: Plan
+    others: dict[str, Plan]
+
+    @property
+    def topology(self) -> Topology:
+        """The cluster."""
+        return self.session.topology
+
+    @property
+    def cost(self) -> Callable[[Plan], LayerCost]:
+        """The cost model of a plan's layers."""
+        return self.session.bench.cost
+
+    @property
+    def scored(self) -> RecordedSteps:
+        """The judged steps without the warm-up."""
+        return self.judged.between(self.warm_up, len(self.judged))
+
+
+def prepare(request: OffsetRequest, tell: Listener) -> Prepared:
+    """Read, split and plan. Raises `EbsimError` subclasses for anything that does not fit together."""
+    require_sound(request)
+    document = None if request.plan is None else read_plan(request.plan)
+    settings, cluster = _cluster(request, document)
+    session = open_session(settings, tell, cluster)
+    if not isinstance(session.trace, TokenTrace):
+        raise UsageError(
+            "counts do not know steps or tokens", where=str(request.settings.traces[0]), fix="give a token trace"
+        )
+    past, judged = _halves(request, session, session.trace, document, tell)
+    if request.step_ms is not None:
+        past, judged = (replace(steps, step_s=request.step_ms / 1e3) for steps in (past, judged))
+    window = max(1, round(request.sensor_ms / 1e3 / judged.step_s))
+    if len(judged) - request.warm_up < FEWEST_STEPS * window:
+        raise UsageError(
+            f"{len(judged)} steps to judge on, of which {request.warm_up} warm up, are less than {FEWEST_STEPS} "
+            f"sensor windows of {window} steps",
+            where=str(request.settings.traces[0]),
+            fix="give a longer trace, or a smaller --sensor-ms or --warm-up",
+        )
+    session, plan = _under_test(session, document)
+    others = _others(session, past, plan, window, tell)
+    return Prepared(
+        request=request, session=session, past=past, judged=judged, warm_up=request.warm_up, window=window,
+        document=document, plan=plan, others=others,
+    )  # fmt: skip
+
+
+def _cluster(request: OffsetRequest, document: PlanDocument | None) -> tuple[Settings, Topology | None]:
+    """The plan's cluster; without a plan, slots for every expert once, as an engine begins."""
+    settings = request.settings
+    if document is not None:
+        return settings, document.topology.topology()
+    if settings.cluster is not None or settings.slots_per_rank is not None:
+        return settings, None
+    experts = open_trace(settings.traces).meta.experts
+    return replace(settings, slots_per_rank=-(-experts // (settings.ranks or USUAL_RANKS))), None
+
+
+def _halves(
+    request: OffsetRequest, session: Session, trace: TokenTrace, document: PlanDocument | None, tell: Listener
+) -> tuple[RecordedSteps, RecordedSteps]:
+    """Past and judged steps. In one trace the past is what has ended before the judged half begins."""
+    chosen = session.selection()
+    if request.past:
+        other = open_trace(request.past)
+        if not isinstance(other, TokenTrace) or not _same_model(other, trace):
+            raise UsageError("is not a token trace of the same model", where=f"--past {request.past[0]}")
+        first, end = request.past_steps or (0, None)
+        past, notes = read_steps(other, chosen, first=first, end=end, gates=False, scores=False)
+        first, end = request.steps or (0, None)
+        judged, more = read_steps(trace, chosen, first=first, end=end)
+        _require_apart(past, judged.between(min(request.warm_up, len(judged)), len(judged)))
+    else:
+        traffic = session.traffic("time", HELD_OUT_SHARE, request.settings.seed)
+        if not isinstance(traffic, TokenTraffic) or traffic.split is None:
+            raise UsageError("cannot be split by time", where=str(trace.paths[0]), fix="give the past with --past")
+        if document is not None:
+            tell_if_flattered(document, session, traffic.settings, tell)
+        first, end = request.steps or (0, None)
+        boundary = max(first, traffic.split.boundary)
+        past, notes = read_steps(trace, chosen.of_side(traffic.split, FIT), first=first, gates=False, scores=False)
+        judged, more = read_steps(trace, chosen, first=boundary, end=end)
+    for line in dict.fromkeys((*notes, *more)):
+        tell.note(line)
+    return past, judged
+
+
+def _require_apart(past: RecordedSteps, scored: RecordedSteps) -> None:
+    """Raise `UsageError` when a step that is scored is one that placements are made from."""
+    common, earlier, later = np.intersect1d(past.step, scored.step, return_indices=True)
+    same = (past.counts[earlier] == scored.counts[later]).all(axis=(1, 2))
+    if same.any():
+        raise UsageError(
+            f"the past holds step {common[same][0]}, which is scored",
+            where="--past",
+            fix=f"end it before, for instance with --past-steps {past.step[0]}:{scored.step[0]}",
+        )
+
+
+def _same_model(one: TokenTrace, other: TokenTrace) -> bool:
+    return (one.meta.layers, one.meta.experts, one.meta.top_k) == (
+        other.meta.layers,
+        other.meta.experts,
+        other.meta.top_k,
+    )
+
+
+def _under_test(session: Session, document: PlanDocument | None) -> tuple[Session, Plan]:
+    """The plan and the session with exactly its slots."""
+    meta = session.meta
+    if document is None:
+        plan = placements.contiguous(len(meta.layers), meta.experts, session.topology.ranks)
+    else:
+        if (document.layer_ids, document.experts) != (meta.layers, meta.experts):
+            raise PlanError(
+                f"the plan is for {len(document.layers)} layers × {document.experts} experts, the trace has "
+                f"{len(meta.layers)} × {meta.experts} (or other layer ids)",
+                where="--plan",
+                fix="give a trace of the model that the plan was made for",
+            )
+        plan = document.plan()
+        if plan.ranks != session.topology.ranks:
+            raise PlanError(
+                f"the plan is for {plan.ranks} ranks, the cluster has {session.topology.ranks}",
+                where="--plan",
+                fix="check --cluster",
+            )
+    topology = replace(session.topology, slots_per_rank=plan.slots_per_rank)
+    return replace(session, topology=topology), plan
+
+
+def _others(session: Session, past: RecordedSteps, plan: Plan, window: int, tell: Listener) -> dict[str, Plan]:
+    """Placements made from the past: at the memory of the plan under test, and with a quarter more where it has no
+    replicas."""
+    slots = [plan.slots_per_rank]
+    if not plan.redundant_slots:
+        slots.append(np.ceil(plan.slots_per_rank * MORE_SLOTS).astype(np.int64))
+    names = [(policy, each) for each in slots for policy in ("window_search", "eplb")]
+    advance = tell.progress("planning alternatives", len(names))
+    found: dict[str, Plan] = {}
+    for policy, each in names:
+        topology = replace(session.topology, slots_per_rank=each)
+        seed = session.settings.seed
+        try:
+            made = placements.planned(policy, past, plan.ranks, int(each[0]), seed, window=window, topology=topology)
+            found[f"{_TITLES[policy]}, {_slots(made)}"] = made
+        except NotApplicable as reason:
+            tell.note(f"no {_TITLES[policy]}: {reason}")
+        advance(1)
+    return found
+
+
+_TITLES = {"window_search": "window plan", "eplb": "EPLB"}
+
+
+def _slots(plan: Plan) -> str:
+    """As tables say it: 8 × 10 slots, or how many there are where ranks differ."""
+    own = np.unique(plan.slots_per_rank)
+    return f"{plan.ranks} × {own[0]}" if len(own) == 1 else f"{plan.slots} slots"

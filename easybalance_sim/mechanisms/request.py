@@ -1,0 +1,80 @@
+"""What `ebsim offset` is asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from easybalance_sim.errors import UsageError
+from easybalance_sim.files import require_place
+from easybalance_sim.planning.session import Settings, require_choice
+
+PARTS = ("sensing", "feedback", "rerouting", "replicas", "staggering", "queue", "admission")
+"""What a run may look at; the front and what it rests on are always there."""
+
+FEWEST_STEPS = 4
+"""Windows of a sensor that judged steps have to hold at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetRequest:
+    """settings: trace, cluster, model · plan: the placement that mechanisms act on, None = the engine's own · past:
+    traffic that placements are made from, empty = the first half of the trace · steps, past_steps: ids of the first
+    step that takes part and of the first that does not, None = all · warm_up: steps in which sensors start
+    and nothing is scored · sensor_ms: window of the sensor · step_ms: length of a step, None = as recorded · delay:
+    steps until a count is seen, at least 1 · controller, gain: one router offset instead of the usual ones · cap: rank
+    cap of in-step re-routing instead of the usual ones · force: a gain beyond the safe ones is simulated all the same ·
+    parts: names of `PARTS` · output: the lossy file · plan_output: the staggered plan · figure: an SVG."""
+
+    settings: Settings
+    plan: Path | None = None
+    past: tuple[Path, ...] = ()
+    steps: tuple[int, int] | None = None
+    past_steps: tuple[int, int] | None = None
+    warm_up: int = 40
+    sensor_ms: float = 300.0
+    step_ms: float | None = None
+    delay: int = 1
+    controller: str = ""
+    gain: float | None = None
+    cap: float | None = None
+    force: bool = False
+    parts: tuple[str, ...] = PARTS
+    output: Path | None = None
+    plan_output: Path | None = None
+    figure: Path | None = None
+
+    def inputs(self) -> tuple[Path, ...]:
+        """Files that the run reads and must not write over."""
+        settings = self.settings
+        profile = Path(settings.profile) if settings.profile else None
+        given = (*settings.traces, *self.past, settings.cluster, self.plan, profile)
+        return tuple(path for path in given if path is not None)
+
+
+def require_sound(request: OffsetRequest) -> None:
+    """Refuse what would only be noticed after a long run: unknown names, numbers without sense, places that cannot be
+    written."""
+    for part in request.parts:
+        require_choice("--part", part, PARTS)
+    for flag, value in (("--sensor-ms", request.sensor_ms), ("--step-ms", request.step_ms), ("--gain", request.gain)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise UsageError(f"{value} is no positive number", where=flag)
+    if request.cap is not None and not (math.isfinite(request.cap) and request.cap >= 1):
+        raise UsageError(
+            f"a rank cap of {request.cap} × the mean leaves no room", where="--cap", fix="give 1.05 or more"
+        )
+    if request.past_steps is not None and not request.past:
+        raise UsageError("steps of which past?", where="--past-steps", fix="name its trace with --past")
+    if request.gain is not None and not request.controller:
+        raise UsageError("a gain of which controller?", where="--gain", fix="name it with --controller")
+    if request.output is not None and not (request.controller or request.cap is not None):
+        raise UsageError(
+            "which mechanism is to be written?", where="--output", fix="choose one with --controller or --cap"
+        )
+    for path in (request.output, request.plan_output, request.figure):
+        if path is not None:
+            require_place(path, keep=request.inputs())
+    if request.figure is not None and request.figure.suffix != ".svg":
+        raise UsageError(f"{request.figure} is not an .svg file", where="--figure")
