@@ -7,6 +7,8 @@ from easybalance_sim.kernels.reference_dispatch import dispatch
 from easybalance_sim.kernels.reference_greedy import greedy, greedy_hierarchical, replicate
 from easybalance_sim.kernels.reference_layer_queue import layer_queue
 from easybalance_sim.kernels.reference_overflow import reroute_overflow
+from easybalance_sim.kernels.reference_replica_sources import fill_slots, share_by_source, split_by_source
+from easybalance_sim.kernels.reference_replicas import split_counts
 from easybalance_sim.kernels.reference_routing import compare_routing, route
 from easybalance_sim.kernels.reference_scoring import score_plans
 from easybalance_sim.kernels.reference_search import search
@@ -21,6 +23,7 @@ __all__ = [
     "count_windows",
     "dispatch",
     "expert_seconds",
+    "fill_slots",
     "greedy",
     "greedy_hierarchical",
     "layer_queue",
@@ -32,4 +35,7 @@ __all__ = [
     "search",
     "search_traffic",
     "settle",
+    "share_by_source",
+    "split_by_source",
+    "split_counts",
 ]
