@@ -131,7 +131,7 @@ def read_steps(
     held = 0
     batches = trace.batches(gates=gates, scores=scores)
     chosen = batches if selection is None else selection.of(batches)
-    for part in _in_range(chosen, first, end):
+    for part in in_range(chosen, first, end):
         size = sum(c.nbytes for c in (part.experts, part.gates, part.all_scores, part.runner_up) if c is not None)
         if held + size > most_bytes and parts:
             notes.append(f"only steps {parts[0].step[0]}–{parts[-1].step[-1]} are used: more do not fit in memory")
@@ -145,7 +145,8 @@ def read_steps(
     return _held(trace, whole, step_s), tuple(notes)
 
 
-def _in_range(batches: Iterable[TokenBatch], first: int, end: int | None) -> Iterator[TokenBatch]:
+def in_range(batches: Iterable[TokenBatch], first: int, end: int | None) -> Iterator[TokenBatch]:
+    """The tokens of steps with ids first..end-1, end None = to the last."""
     for batch in batches:
         low = int(np.searchsorted(batch.step, first))
         high = batch.tokens if end is None else int(np.searchsorted(batch.step, end))
