@@ -120,7 +120,7 @@ def route(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def compare_routing(experts, recorded, scores, gates, workload, out):  # type: ignore[no-untyped-def]
+def compare_routing(experts, recorded, scores, bias, gates, workload, out):  # type: ignore[no-untyped-def]
     tokens, layers, top_k = experts.shape
     for t in range(tokens):
         w = workload[t]
@@ -137,11 +137,11 @@ def compare_routing(experts, recorded, scores, gates, workload, out):  # type: i
                 out[w, layer, GATE] += gate
                 out[w, layer, GATE_REPLACED] += 0.0 if there else gate
                 gone += not there
-                before += scores[t, layer, old]
+                before += scores[t, layer, old] - bias[layer, old]
                 if new == NONE:
                     dropped += 1
                 else:
-                    after += scores[t, layer, new]
+                    after += scores[t, layer, new] - bias[layer, new]
             out[w, layer, CHANGED] += gone - dropped
             out[w, layer, TOP_LOST] += top_gone
             out[w, layer, DROPPED] += dropped

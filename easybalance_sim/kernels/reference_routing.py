@@ -30,9 +30,8 @@ def route(
     """Choose experts by score · factor + head start - offset.
 
     In: scores float32[T, L, E], -inf = not known, never chosen · recorded int32[T, L, K] and head_start float32[T, L]:
-    what recorded experts are given, so that ties of stored scores fall as they fell; inf = always keep them,
-    in whatever groups · offset,
-    factor float32[L, E] · allowed bool[L, E] · groups, topk_group (1, 1 = no groups).
+    what recorded experts are given, so that ties of stored scores fall as they fell; inf = always keep them, in
+    whatever groups · offset, factor float32[L, E] · allowed bool[L, E] · groups, topk_group (1, 1 = no groups).
     Out: out int32[T, L, K] by falling selection score, lower id first among equals. Experts outside of the chosen
     groups come after all inside; `NONE` where fewer than K experts are allowed.
     """
@@ -59,19 +58,21 @@ def _kept_groups(key: Floats, usable: list[int], groups: int, topk_group: int) -
 
 
 def compare_routing(
-    experts: Ints, recorded: Ints, scores: Floats, gates: Floats, workload: npt.NDArray[np.int16], out: Doubles
+    experts: Ints, recorded: Ints, scores: Floats, bias: Floats, gates: Floats, workload: npt.NDArray[np.int16],
+    out: Doubles,
 ) -> None:  # fmt: skip
     """What another choice of experts takes from each token.
 
-    In: experts, recorded int32[T, L, K] · scores float32[T, L, E] · gates float32[T, L, K] of the recorded experts ·
+    In: experts, recorded int32[T, L, K] · scores float32[T, L, E], bias float32[L, E] what of
+    them is not the experts' own · gates float32[T, L, K] of the recorded experts ·
     workload int16[T]. Out: out float64[workloads, L, 8], added to, in the order of the constants above: assignments
-    whose expert was not recorded · gates of recorded experts that are gone · score of the recorded less score of the
+    whose expert was not recorded · gates of recorded experts that are gone · own score of the recorded less that of the
     chosen experts, over tokens of which none is dropped · tokens whose recorded expert of the largest gate is gone ·
     assignments dropped · all gates · scores of the recorded experts · assignments.
     """
     for t, layer in np.ndindex(experts.shape[:2]):
         new, old = experts[t, layer].tolist(), recorded[t, layer].tolist()
-        into, score, gate = out[workload[t], layer], scores[t, layer], gates[t, layer]
+        into, score, gate = out[workload[t], layer], scores[t, layer] - bias[layer], gates[t, layer]
         gone = [k for k, e in enumerate(old) if e not in new]
         dropped = new.count(NONE)
         into[CHANGED] += len(gone) - dropped

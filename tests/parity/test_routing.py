@@ -47,7 +47,7 @@ class Routing:
     def compare(self, module: ModuleType, experts: AnyArray) -> AnyArray:
         out = np.zeros((2, 2, 8))
         workload = frozen(np.arange(6) % 2, np.int16)
-        module.compare_routing(frozen(experts), self.recorded, self.scores, self.gates, workload, out)
+        module.compare_routing(frozen(experts), self.recorded, self.scores, self.offset, self.gates, workload, out)
         return out
 
 
