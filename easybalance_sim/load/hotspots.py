@@ -74,11 +74,23 @@ def per_node(node_of_rank: IntArray) -> FloatArray:
     return frozen(member / member.sum(axis=0), np.float64)
 
 
+def above_mean(load: AnyArray) -> BoolArray:
+    """bool[…] what carries more than the mean over the last axis."""
+    above: BoolArray = load > load.mean(axis=-1, keepdims=True)
+    return above
+
+
+def grown(load: AnyArray, before: AnyArray) -> BoolArray:
+    """bool[…] what is at least `GROWTH` above its own value of the window before."""
+    more: BoolArray = load >= (1 + GROWTH) * before
+    return more
+
+
 def _sustained(load: AnyArray) -> HotSpots:
     """The rule along axis 0; the mean is taken over the last axis."""
-    above = load > load.mean(axis=-1, keepdims=True)
+    above = above_mean(load)
     rising = np.zeros_like(above)
-    rising[1:] = above[1:] & (load[1:] >= (1 + GROWTH) * load[:-1])
+    rising[1:] = above[1:] & grown(load[1:], load[:-1])
     hot = np.zeros_like(above)
     lasting = np.ones_like(above[HISTORY - 1 :])
     for back in range(HISTORY):
