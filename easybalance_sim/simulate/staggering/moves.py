@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from easybalance_sim.arrays import BoolArray, FloatArray
+from easybalance_sim.arrays import BoolArray, FloatArray, IntArray
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.plan.migration import fetches, moving_slots, resident
 from easybalance_sim.plan.plan import Plan
@@ -55,29 +55,36 @@ def fetched(plan: Plan, in_force: Plan) -> FloatArray:
 
 
 def ways(
-    plan: Plan, in_force: Plan, windows: FloatArray, topology: Topology, *, inside_nodes: bool, seed: int
+    plan: Plan,
+    in_force: Plan,
+    windows: FloatArray,
+    best: IntArray,
+    topology: Topology,
+    *,
+    inside_nodes: bool,
+    seed: int,
 ) -> Sequence[Way]:
     """The plan from the one in force: as it is, named for fewest moves (the other use of the same freedom), and
     staggered in the layers that move anyway, in all layers, and in all layers at a price per move.
 
-    windows: float64[W, L, R] past loads of the plan.
+    windows: float64[W, L, R] past loads of the plan · best: int64[L, R] the labels found for them in all layers.
     """
     everywhere = freedom(plan, topology, inside_nodes=inside_nodes)
     moving: BoolArray = np.array(moving_slots(in_force, plan).any(axis=1))
     price = fetched(plan, in_force) * plan.ranks
 
-    def staggered(free: Freedom, each: float = 0.0) -> Plan:
-        found = search(windows, free, seed=seed, price=price * each if each else None)
-        return keep_slots(in_force, relabelled(plan, found))
+    def under(labels: IntArray) -> Plan:
+        return keep_slots(in_force, relabelled(plan, labels))
 
+    partly = Freedom(kinds=everywhere.kinds, layers=moving)
     found = {
         "as is": plan,
         "fewest moves": nearest_to(in_force, plan, everywhere.kinds),
-        "staggered, layers that move anyway": staggered(Freedom(kinds=everywhere.kinds, layers=moving)),
-        "staggered, all layers": staggered(everywhere),
+        "staggered, layers that move anyway": under(best if moving.all() else search(windows, partly, seed=seed)),
+        "staggered, all layers": under(best),
     }
     for each in MOVE_PRICES:
-        found[f"staggered, a move costs {each:g}"] = staggered(everywhere, each)
+        found[f"staggered, a move costs {each:g}"] = under(search(windows, everywhere, seed=seed, price=price * each))
     return [_way(name, in_force, target, topology) for name, target in found.items()]
 
 

@@ -33,7 +33,7 @@ from easybalance_sim.simulate.staggering.totals import arrivals, from_other_node
 from easybalance_sim.simulate.steps.balance import PERCENTILE, WINDOW_STEPS
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads
 
-STAGES = 8
+STAGES = 7
 """Times that `stagger` reports progress."""
 PAIR_STEPS = 2
 """Steps whose loads labels for micro-batches are fitted on: these wait for single steps, not for windows."""
@@ -96,7 +96,8 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """For reports."""
-        return asdict(self)
+        cross_node = None if self.cross_node is None else list(self.cross_node)
+        return asdict(self) | {"cross_node": cross_node}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -156,11 +157,10 @@ def stagger(request: Request, advance: Callable[[int], None] = lambda stages: No
         advance(1)
     rows = tuple(judge.row(name, found) for name, found in labels.items())
     advance(1)
-    moves = _moves(request, windows, judge)
-    advance(1)
     best = labels["windows"][0]
-    gain = timing.barrier(judge.loads).sum() - timing.barrier(carried(judge.loads, best)).sum()
+    moves = _moves(request, windows, best, judge)
     advance(1)
+    gain = timing.barrier(judge.loads).sum() - timing.barrier(carried(judge.loads, best)).sum()
     return Staggering(
         policy=request.plan.policy,
         inside_nodes=request.inside_nodes,
@@ -208,13 +208,13 @@ def _random(request: Request, free: Freedom) -> list[IntArray]:
     return [at_random(request.plan.layers, free, source) for _ in range(max(1, request.draws))]
 
 
-def _moves(request: Request, windows: FloatArray, judge: _Judge) -> tuple[MoveRow, ...]:
-    in_force = request.plan if request.in_force is None else request.in_force
+def _moves(request: Request, windows: FloatArray, best: IntArray, judge: _Judge) -> tuple[MoveRow, ...]:
+    plan, topology = request.plan, request.topology
+    in_force = plan if request.in_force is None else request.in_force
+    inside, seed = request.inside_nodes, request.seed
     found = []
-    for way in ways(
-        request.plan, in_force, windows, request.topology, inside_nodes=request.inside_nodes, seed=request.seed
-    ):
-        heat = judge.heat(_loads(request.judged, way.plan, request.topology))
+    for way in ways(plan, in_force, windows, best, topology, inside_nodes=inside, seed=seed):
+        heat = judge.heat(_loads(request.judged, way.plan, topology))
         found.append(
             MoveRow(
                 labels=way.labels,
