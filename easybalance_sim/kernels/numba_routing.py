@@ -145,7 +145,7 @@ def compare_routing(experts, recorded, scores, bias, gates, workload, out):  # t
             out[w, layer, CHANGED] += gone - dropped
             out[w, layer, TOP_LOST] += top_gone
             out[w, layer, DROPPED] += dropped
-            out[w, layer, SCORE] += before
             out[w, layer, ASSIGNMENTS] += top_k
-            if dropped == 0:
-                out[w, layer, SCORE_LOST] += before - after
+            if dropped == 0 and before > 0 and after > -np.inf:
+                out[w, layer, SCORE] += 1
+                out[w, layer, SCORE_LOST] += 1 - after / before

@@ -63,12 +63,12 @@ def compare_routing(
 ) -> None:  # fmt: skip
     """What another choice of experts takes from each token.
 
-    In: experts, recorded int32[T, L, K] · scores float32[T, L, E], bias float32[L, E] what of
-    them is not the experts' own · gates float32[T, L, K] of the recorded experts ·
-    workload int16[T]. Out: out float64[workloads, L, 8], added to, in the order of the constants above: assignments
-    whose expert was not recorded · gates of recorded experts that are gone · own score of the recorded less that of the
-    chosen experts, over tokens of which none is dropped · tokens whose recorded expert of the largest gate is gone ·
-    assignments dropped · all gates · scores of the recorded experts · assignments.
+    In: experts, recorded int32[T, L, K] · scores float32[T, L, E], bias float32[L, E] what of them is not the experts'
+    own · gates float32[T, L, K] of the recorded experts · workload int16[T]. Out: out float64[workloads, L, 8], added
+    to, in the order of the constants above: assignments whose expert was not recorded · gates of recorded experts that
+    are gone · share lost of a token's own scores, summed over those of `SCORE` · tokens whose recorded expert of the
+    largest gate is gone · assignments dropped · all gates · `SCORE`: tokens with own scores above 0, all known and none
+    dropped · assignments.
     """
     for t, layer in np.ndindex(experts.shape[:2]):
         new, old = experts[t, layer].tolist(), recorded[t, layer].tolist()
@@ -80,7 +80,8 @@ def compare_routing(
         into[TOP_LOST] += int(np.argmax(gate)) in gone
         into[DROPPED] += dropped
         into[GATE] += sum(float(g) for g in gate)
-        into[SCORE] += sum(float(score[e]) for e in old)
         into[ASSIGNMENTS] += len(new)
-        if not dropped:
-            into[SCORE_LOST] += sum(float(score[e]) for e in old) - sum(float(score[e]) for e in new)
+        before, after = (sum(float(score[e]) for e in ids) for ids in (old, new))
+        if not dropped and before > 0 and after > -math.inf:
+            into[SCORE] += 1
+            into[SCORE_LOST] += 1 - after / before

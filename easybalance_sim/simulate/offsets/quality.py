@@ -23,8 +23,9 @@ from easybalance_sim.kernels.reference_routing import (
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Shares, 0 to 1. changed: assignments that went to an expert that was not recorded · score_lost: of the sum of
-    chosen scores, below 0 where it rose (what group-limited routing can do) · gate_mass_replaced: gates of recorded
+    """Shares, 0 to 1. changed: assignments that went to an expert that was not recorded · score_lost: of the
+    sum of a token's chosen scores without the bias, mean over tokens and layers; below 0 where it rose, which routing
+    by groups or with a bias can do · gate_mass_replaced: gates of recorded
     experts that are gone, of all gates · top1_lost: choices (token and layer) that lost the expert of the largest gate
     · dropped: assignments · assignments: how many were judged."""
 
