@@ -140,7 +140,7 @@ def _of_two(
     rank_of_slot: Ints,
     seen: list[int],
     own: bool,
-    place: tuple[int, ...],
+    place: tuple[int, int, int, int, int],
     out: Ints,
 ) -> None:
     for n in range(count):
@@ -154,7 +154,9 @@ def _of_two(
             seen[rank_of_slot[chosen]] += 1
 
 
-def _by_weight(count: int, slots: list[int], weights: list[int], place: tuple[int, ...], out: Ints) -> None:
+def _by_weight(
+    count: int, slots: list[int], weights: list[int], place: tuple[int, int, int, int, int], out: Ints
+) -> None:
     """Systematic sampling: every replica gets its share, rounded down or up by one draw for all."""
     weights = weights if sum(weights) else [1] * len(slots)
     total, drawn = sum(weights), draw(*place, 0)

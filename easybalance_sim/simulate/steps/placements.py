@@ -14,8 +14,8 @@ from easybalance_sim.policies import Effort, Problem
 from easybalance_sim.simulate.steps.balance import WINDOW_STEPS
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
 
-PROPOSALS = 300_000
-"""Per layer: what a search of 64 experts needs on 50 windows; more changes the third decimal."""
+PROPOSALS = 1_000_000
+"""Per layer."""
 
 
 def contiguous(layers: int, experts: int, ranks: int) -> Plan:
@@ -34,7 +34,8 @@ def stacked(past_counts: AnyArray, ranks: int) -> Plan:
     past_counts: int[S, L, E] assignments. The case in which heat adds up over layers.
     """
     load = np.asarray(past_counts).sum(axis=0)
-    plan = contiguous(*load.shape, ranks)
+    layers, experts = load.shape
+    plan = contiguous(layers, experts, ranks)
     hottest_first = np.argsort(-load, axis=1, kind="stable")
     return replace(plan, expert_of_slot=frozen(hottest_first[:, plan.expert_of_slot[0]], np.int32), policy="stacked")
 
