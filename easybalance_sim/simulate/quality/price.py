@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from easybalance_sim.errors import UsageError
-from easybalance_sim.simulate.offsets.loop import Outcome
+from easybalance_sim.simulate.offsets.controllers import Controller
+from easybalance_sim.simulate.offsets.loop import Mechanism, Outcome
 from easybalance_sim.simulate.offsets.quality import Quality
 
 CALIBRATED_ON = "calibrated on a 14 M model"
@@ -53,12 +54,20 @@ LAWS: dict[str, tuple[Law, ...]] = {
         _around("top1_lost", 0.52, 1.85, 1.36),
         _around("score_lost", 10.9, 0.86, 1.56),
     ),
-    REROUTE: (_between("changed", 0.3, 1.3), _between("gate_mass_replaced", 0.2, 1.8)),
-    MULTIPLICATIVE: (_around("gate_mass_replaced", 1.9, 1.13, 1.43), _between("changed", 1.5, 4.9)),
-    DIVERSION: (_around("score_lost", 41.0, 1.04, 1.12), _between("changed", 5.8, 13.0)),
-    DROP: (_between("dropped", 0.4, 1.2),),
+    REROUTE: (_between("changed", 0.15, 1.32), _between("gate_mass_replaced", 0.2, 1.85)),
+    MULTIPLICATIVE: (_around("gate_mass_replaced", 1.9, 1.13, 1.43), _between("changed", 1.4, 5.0)),
+    DIVERSION: (_around("score_lost", 41.0, 1.04, 1.12), _between("changed", 5.8, 13.4)),
+    DROP: (_between("dropped", 0.4, 1.1),),
 }
 """Of each family: fits and ranges over its runs. Diversion of tokens and rotation of expert groups are one family."""
+
+
+def families_of(mechanism: Mechanism) -> tuple[str, ...]:
+    """The families of a mechanism: as it says itself, that of offsets for a controller, none where experts stay."""
+    if isinstance(mechanism, Controller):
+        return (OFFSET,)
+    named: tuple[str, ...] = getattr(mechanism, "families", ())
+    return named
 
 
 @dataclass(frozen=True, kw_only=True)
