@@ -13,6 +13,7 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, Problem
 from easybalance_sim.simulate.steps.balance import WINDOW_STEPS
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
+from easybalance_sim.trace.schema import TraceMeta
 
 PROPOSALS = 1_000_000
 """Per layer."""
@@ -57,18 +58,23 @@ def planned(
     ranks on one node. Raises what `policies.make` does, thus `NotApplicable` where a search has nothing to gain.
     """
     where = uniform(ranks, ranks, slots_per_rank) if topology is None else topology
-    counts = past.counts.astype(np.int64)
-    problem = Problem(
-        forecast=counts.sum(axis=0).astype(np.float64),
+    return policies.make(policy, problem_of(past.counts, past.meta, where, window, seed, proposals))
+
+
+def problem_of(
+    counts: AnyArray, meta: TraceMeta, topology: Topology, window: int, seed: int, proposals: int
+) -> Problem:
+    """The placement problem that the counts int[S, L, E] of consecutive steps pose; the others as for `planned`."""
+    return Problem(
+        forecast=counts.sum(axis=0, dtype=np.float64),
         windows=windows_of(counts, window),
-        topology=where,
-        groups=past.meta.groups,
+        topology=topology,
+        groups=meta.groups,
         seed=seed,
         window_steps=float(min(window, len(counts))),
-        top_k=past.meta.top_k,
+        top_k=meta.top_k,
         effort=Effort(proposals=proposals),
     )
-    return policies.make(policy, problem)
 
 
 def windows_of(counts: AnyArray, window: int) -> IntArray:
