@@ -229,7 +229,7 @@ def _chosen(steps: RecordedSteps, route: Route, rule: Rule, node: AnyArray, ask:
 
     def send(part: Part) -> tuple[Dispatched, Choice | None]:
         choice = chooser.choose(part.first, part.end, part.counts(plan.experts, plan.ranks))
-        return route.sent(part, chooser, choice), choice
+        return route.sent(part, choice), choice
 
     return send
 

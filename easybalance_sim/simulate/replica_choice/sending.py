@@ -14,7 +14,7 @@ from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import Dispatch, prepare
 from easybalance_sim.replay.engine import Dispatched, Links, dispatched, with_sources
-from easybalance_sim.simulate.replica_choice.choose import Choice, Chooser
+from easybalance_sim.simulate.replica_choice.choose import Choice
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
 from easybalance_sim.trace.schema import TokenBatch
 
@@ -91,12 +91,12 @@ class Route:
             recorded_ranks=recorded_ranks,
         )
 
-    def sent(self, part: Part, chooser: Chooser, choice: Choice) -> Dispatched:
+    def sent(self, part: Part, choice: Choice) -> Dispatched:
         """Every assignment to the slot that was chosen for it; `choice` knows the sources."""
         dtype = part.batch.experts.dtype if self.plan.slots <= 256 else np.uint16
         slots = np.empty(part.batch.experts.shape, dtype)
         kernels.load().fill_slots(
-            part.batch.experts, part.start, part.batch.source_rank, chooser.start, chooser.slot,
+            part.batch.experts, part.start, part.batch.source_rank, self.plan.replica_start, self.plan.replica_slot,
             np.array(choice.sent), slots,
         )  # fmt: skip
         return self._counted(replace(part.batch, experts=sealed(slots)), self.by_slot, self.table)
