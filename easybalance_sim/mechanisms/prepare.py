@@ -32,13 +32,15 @@ USUAL_RANKS = 8
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
     """past: steps that placements are made from, without scores · judged: steps that everything is judged on, the
-    first `warm_up` of which are not scored · window: steps of a sensor · plan: under test · others: placements made
-    from the past, by name, that cost no quality; the first has the memory of the plan under test."""
+    first `warm_up` of which are not scored · whole: past and judged steps of one trace, without scores · window: steps
+    of a sensor · plan: under test · others: placements made from the past, by name, that cost no quality; the first
+    ones have the memory of the plan under test."""
 
     request: OffsetRequest
     session: Session
     past: RecordedSteps
     judged: RecordedSteps
+    whole: RecordedSteps
     warm_up: int
     window: int
     document: PlanDocument | None
@@ -72,8 +74,9 @@ def prepare(request: OffsetRequest, tell: Listener) -> Prepared:
             "counts do not know steps or tokens", where=str(request.settings.traces[0]), fix="give a token trace"
         )
     past, judged = _halves(request, session, session.trace, document, tell)
+    whole = judged if request.past else read_steps(session.trace, session.selection(), gates=False, scores=False)[0]
     if request.step_ms is not None:
-        past, judged = (replace(steps, step_s=request.step_ms / 1e3) for steps in (past, judged))
+        past, judged, whole = (replace(steps, step_s=request.step_ms / 1e3) for steps in (past, judged, whole))
     window = max(1, round(request.sensor_ms / 1e3 / judged.step_s))
     if len(judged) - request.warm_up < FEWEST_STEPS * window:
         raise UsageError(
@@ -85,8 +88,8 @@ def prepare(request: OffsetRequest, tell: Listener) -> Prepared:
     session, plan = _under_test(session, document)
     others = _others(session, past, plan, window, tell)
     return Prepared(
-        request=request, session=session, past=past, judged=judged, warm_up=request.warm_up, window=window,
-        document=document, plan=plan, others=others,
+        request=request, session=session, past=past, judged=judged, whole=whole, warm_up=request.warm_up,
+        window=window, document=document, plan=plan, others=others,
     )  # fmt: skip
 
 
