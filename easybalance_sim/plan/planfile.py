@@ -236,6 +236,12 @@ def _decode(path: Path) -> dict[str, Any]:
 
 
 def _require_version(content: Mapping[str, Any], where: str) -> None:
+    if content.get("lossy") is True:
+        raise PlanError(
+            "holds lossy router settings, which change what experts tokens get, and no placement",
+            where=where,
+            fix="give a plan file; such settings never go into one",
+        )
     if content.get("format") != FORMAT:
         raise PlanError(f'not a plan file: field "format" is not "{FORMAT}"', where=where, fix=_REMAKE)
     if content.get("version") != VERSION:

@@ -71,12 +71,11 @@ def _beats(one: Point, other: Point, axis: str, tolerance: float) -> bool:
     if one is other:
         return False
     gain = float(getattr(other, axis)) - float(getattr(one, axis))
-    costs = (one.loss_low - other.loss_low, one.loss_high - other.loss_high, one.slots - other.slots)
-    # A lossless point is never dearer, although noise lets the low end of a lossy band fall below 0.
-    dearer = max(costs[1:]) > 0 or (costs[0] > 0 and not one.lossless)
-    if dearer or gain < -tolerance:
+    # Below 0 a band only says that nothing was measured: one that reaches further down is no cheaper.
+    low, high = max(0.0, one.loss_low) - max(0.0, other.loss_low), one.loss_high - other.loss_high
+    if max(low, high, one.slots - other.slots) > 0 or gain < -tolerance:
         return False
-    cheaper = max(-costs[1], -costs[2]) > 0
+    cheaper = min(low, high, one.slots - other.slots) < 0
     return gain > tolerance or cheaper or (gain, other.name) > (0.0, one.name)
 
 

@@ -40,8 +40,8 @@ class Rotation:
 
     @property
     def name(self) -> str:
-        """Such as "rotation rank 7/8"."""
-        return f"rotation {self.kind} {self.active}/{self.groups or 'ranks'}"
+        """Such as "rotation rank, 7 groups at a time"."""
+        return f"rotation {self.kind}, {self.active} groups at a time"
 
     def start(self, plan: Plan, scores: Scores, loop: Loop) -> Acting:
         """See `Mechanism`. Raises `UsageError` for more active groups than ranks."""

@@ -20,10 +20,18 @@ from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER, error
 from easybalance_sim.simulate.offsets.loop import Acting, Loop, Nudge, Sensor
 from easybalance_sim.simulate.offsets.scores import Scores
 from easybalance_sim.simulate.quality.price import MULTIPLICATIVE
-from easybalance_sim.simulate.rerouting.heat import WINDOW_SENSOR, only_on, rank_excess, require_signal
+from easybalance_sim.simulate.rerouting.heat import (
+    WINDOW_SENSOR,
+    only_on,
+    rank_excess,
+    relative_threshold,
+    require_signal,
+)
 
-HOLD_S = 1.0
-"""Seconds above the heavy threshold before a rank is taken out."""
+HOLD_S, HEAVY_UTILISATION = 1.0, 0.9
+"""Seconds above the heavy threshold before a rank is taken out, and the utilisation that the threshold stands for."""
+LEAST_STEP = 0.01
+"""By which the heavy threshold lies above the medium one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +96,21 @@ def factor_tier(factor: float, signal: str, threshold: float = 1.05) -> Tiers:
     return Tiers(tiers=((threshold, factor),), signal=signal)
 
 
-def graded(signal: str, step_s: float, thresholds: Sequence[float] = (1.05, 1.10, 1.20)) -> Tiers:
+def graded(
+    signal: str,
+    step_s: float,
+    thresholds: Sequence[float] = (1.05, 1.10, 1.20),
+    mean_utilisation: float | None = None,
+) -> Tiers:
     """Light ×0.9, medium ×0.8, and out after a second, as EasyBalance's author describes them ("10 %", "20 %", full
-    re-routing); thresholds that suit rank heat are lower than those of a single layer (1.05, 1.15, 1.30)."""
+    re-routing above a utilisation of 90 %).
+
+    thresholds: of load / mean; a single layer's are better higher (1.05, 1.15, 1.30) · mean_utilisation: of the ranks;
+    where given, it says at what load / mean a rank is used to 90 %.
+    """
     light, medium, heavy = thresholds
+    if mean_utilisation is not None:
+        heavy = max(relative_threshold(HEAVY_UTILISATION, mean_utilisation), medium + LEAST_STEP)
     return Tiers(
         tiers=((light, 0.9), (medium, 0.8)), heavy=heavy, hold=max(1, round(HOLD_S / step_s)), signal=signal
     )  # fmt: skip

@@ -1,0 +1,93 @@
+"""What balance is to be had without touching the router: placements, replicas chosen per step; and mere chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from easybalance_sim import policies
+from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, sealed, stream
+from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.policies import Problem
+from easybalance_sim.simulate.offsets.quality import Quality
+from easybalance_sim.simulate.quality.judged import NO_SENSOR, Judged
+from easybalance_sim.simulate.quality.price import LOSSLESS, Price
+from easybalance_sim.simulate.replica_choice.choose import choose
+from easybalance_sim.simulate.replica_choice.rules import SENSORS, rule_named
+from easybalance_sim.simulate.steps.balance import WINDOW_STEPS, balance
+from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads
+
+LEAST_LOADED = "least-loaded"
+_NOTHING = Quality(
+    changed=0.0, score_lost=0.0, gate_mass_replaced=0.0, top1_lost=0.0, dropped=0.0, assignments=0
+)  # fmt: skip
+FREE = Price(families=(), total=_NOTHING, by_layer=(), by_workload={}, band=LOSSLESS, free=True)
+
+
+def lossless(
+    name: str,
+    loads: FloatArray,
+    slots: int,
+    *,
+    window: int = WINDOW_STEPS,
+    sensor: str = NO_SENSOR,
+    floor: bool = False,
+) -> Judged:
+    """A row for rank loads float64[S, L, R] under which every token keeps its experts."""
+    return Judged(
+        name=name, sensor=sensor, balance=balance(loads, window), price=FREE, slots=slots, floor=floor
+    )  # fmt: skip
+
+
+def placed(name: str, counts: AnyArray, plan: Plan, window: int = WINDOW_STEPS) -> Judged:
+    """A placement whose replicas share evenly. counts: [S, L, E]."""
+    return lossless(name, rank_loads(counts, plan), plan.slots, window=window)
+
+
+def least_loaded(name: str, counts: Int32Array, plan: Plan, window: int = WINDOW_STEPS) -> Judged:
+    """The same placement with the least loaded replica chosen in every step."""
+    loads = choose(counts, plan, LEAST_LOADED).loads
+    return lossless(
+        f"{name} + least-loaded replica",
+        loads,
+        plan.slots,
+        window=window,
+        sensor=SENSORS[rule_named(LEAST_LOADED).sensor],
+    )
+
+
+def replanned(
+    past_counts: AnyArray, counts: AnyArray, topology: Topology, every: int, policy: str = "eplb", groups: int = 1
+) -> FloatArray:
+    """float64[S, L, R] loads when a policy plans anew every so many steps from as many steps before.
+
+    past_counts: [S', L, E] of the steps just before · counts: [S, L, E].
+    """
+    parts = []
+    for seen, served in _periods(past_counts, counts, every):
+        problem = Problem(forecast=seen.astype(np.float64), windows=seen[None], topology=topology, groups=groups)
+        parts.append(rank_loads(served, policies.make(policy, problem)))
+    return sealed(np.concatenate(parts))
+
+
+def _periods(past: AnyArray, counts: AnyArray, every: int) -> Iterator[tuple[AnyArray, AnyArray]]:
+    """What was seen before each period, summed to int64[L, E], and the counts of its steps."""
+    whole = np.concatenate([past[-every:], counts])
+    known = len(whole) - len(counts)
+    for first in range(0, len(counts), every):
+        seen = whole[max(0, known + first - every) : known + first]
+        yield seen.sum(axis=0, dtype=np.int64), counts[first : first + every]
+
+
+def chance_alone(steps: RecordedSteps, ranks: int, seed: int = 0) -> FloatArray:
+    """float64[S, L, R] loads if every assignment of the same tokens fell on any rank alike: what no placement can
+    promise to go below while tokens are independent."""
+    assignments = np.diff(steps.start) * steps.meta.top_k
+    draw = stream(seed, "chance alone")
+    even = np.full(ranks, 1.0 / ranks)
+    loads: FloatArray = draw.multinomial(assignments[:, None], even, size=(len(steps), steps.layers)).astype(
+        np.float64
+    )  # fmt: skip
+    return sealed(loads)
