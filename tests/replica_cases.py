@@ -86,6 +86,7 @@ def linprog_bound(counts: AnyArray, plan: Plan, layer: int) -> float:
     below[plan.rank_of_slot, np.arange(plan.slots)] = 1.0
     below[:, -1] = -1.0
     found = linprog(weight, A_ub=below, b_ub=np.zeros(plan.ranks), A_eq=given, b_eq=counts, method="highs")
+    assert found.fun is not None
     return float(found.fun)
 
 

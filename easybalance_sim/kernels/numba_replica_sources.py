@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from easybalance_sim.kernels.bare import bare_njit
 from easybalance_sim.kernels.numba_dispatch import _mixed
 from easybalance_sim.kernels.numba_replicas import pour, replicated, sort_by_load, take_singles
 
@@ -12,14 +13,14 @@ ALONE, NEAR, NEAR_TOGETHER, TWO_ALONE, TWO_DELAYED, WEIGHTED = range(6)
 U = np.uint64
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _place(seed, step, layer, source, expert):  # type: ignore[no-untyped-def]
     """What `draw` has mixed before the last number comes in."""
     drawn = _mixed(U(seed) + U(0x9E3779B97F4A7C15) * U(step + 1)) + (U(layer) << U(48))
     return _mixed(drawn + (U(source) << U(32)) + U(expert))
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _of_two(count, first, last, rank, seen, count_own, place, part):  # type: ignore[no-untyped-def]
     replicas = last - first
     for n in range(count):
@@ -32,7 +33,7 @@ def _of_two(count, first, last, rank, seen, count_own, place, part):  # type: ig
             seen[rank[c]] += 1
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _by_weight(count, first, last, slot, weights, place, part):  # type: ignore[no-untyped-def]
     total = 0
     for c in range(first, last):
@@ -41,15 +42,15 @@ def _by_weight(count, first, last, slot, weights, place, part):  # type: ignore[
     if equal:
         total = last - first
     drawn = np.int64(_mixed(place) >> U(48))
-    reached, before = 0, 0
+    reached, before = np.int64(0), np.int64(0)
     for c in range(first, last):
-        reached += 1 if equal else np.int64(weights[slot[c]])
+        reached += np.int64(1 if equal else weights[slot[c]])
         upto = ((reached * count << 16) + drawn * total) // (total << 16)
         part[c] += upto - before
         before = upto
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _choice(first, last, rank, node, source, near, chosen):  # type: ignore[no-untyped-def]
     """Writes the places of all or of the nearest replicas to `chosen`; returns how many."""
     n = 0
@@ -67,7 +68,7 @@ def _choice(first, last, rank, node, source, near, chosen):  # type: ignore[no-u
     return n
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _see(loads, newest, window, layer, seen):  # type: ignore[no-untyped-def]
     seen[:] = 0
     for row in range(newest - window + 1, newest + 1):
@@ -75,7 +76,7 @@ def _see(loads, newest, window, layer, seen):  # type: ignore[no-untyped-def]
             seen[r] += loads[row, layer, r]
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _see_all(counts, held, slots, rank_of_slot, seen):  # type: ignore[no-untyped-def]
     """Rank loads of the experts with one replica, all sources together."""
     seen[:] = 0
@@ -105,9 +106,10 @@ def split_by_source(  # type: ignore[no-untyped-def]
                 out = sent[s, layer, source]
                 take_singles(counts[s, layer, source], held, slots, rank_of_slot, own, out)
                 if rule == ALONE or rule == NEAR or rule == TWO_ALONE:
-                    seen[:] = own
-                for x in range(len(who)):
-                    given[x] = counts[s, layer, source, who[x]]
+                    for r in range(ranks):
+                        seen[r] = own[r]
+                for i in range(len(who)):
+                    given[i] = counts[s, layer, source, who[i]]
                 sort_by_load(order, given)
                 part[:] = 0
                 for x in order:
@@ -132,14 +134,16 @@ def share_by_source(counts, took, replica_start, replica_slot, rank_of_slot, nod
     for layer in range(counts.shape[1]):
         held, slots = replica_start[layer], replica_slot[layer]
         for s in range(len(counts)):
-            left[:] = took[s, layer]
+            for p in range(len(left)):
+                left[p] = took[s, layer, p]
             for e in range(counts.shape[3]):
                 first, last = held[e], held[e + 1]
                 if last - first == 1:
                     for source in range(ranks):
                         sent[s, layer, source, slots[first]] = counts[s, layer, source, e]
                     continue
-                need[:] = counts[s, layer, :, e]
+                for source in range(ranks):
+                    need[source] = counts[s, layer, source, e]
                 for reach in range(3):
                     for source in range(ranks):
                         for i in range(first, last):
@@ -153,7 +157,7 @@ def share_by_source(counts, took, replica_start, replica_slot, rank_of_slot, nod
                                 left[p] -= more
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def fill_slots(experts, start, source, replica_start, replica_slot, sent, slots):  # type: ignore[no-untyped-def]
     for s in range(len(start) - 1):
         for layer in range(experts.shape[1]):

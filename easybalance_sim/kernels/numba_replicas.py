@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from easybalance_sim.kernels.bare import bare_njit
+
 EVEN, LEAST_LOADED, WATER, OPTIMUM = range(4)
 
 
@@ -51,7 +53,7 @@ def places_of_ranks(rank, ranks):  # type: ignore[no-untyped-def]
     return start, places
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def take_singles(counts, starts, slots, rank_of_slot, load, took):  # type: ignore[no-untyped-def]
     """Experts with one replica; what the ranks have of them to `load`."""
     load[:] = 0
@@ -62,7 +64,7 @@ def take_singles(counts, starts, slots, rank_of_slot, load, took):  # type: igno
             took[slot] = counts[e]
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def sort_by_load(order, given):  # type: ignore[no-untyped-def]
     """Insertion: from one step to the next the order changes little."""
     for i in range(1, len(order)):
@@ -75,7 +77,7 @@ def sort_by_load(order, given):  # type: ignore[no-untyped-def]
         order[j] = one
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _sorted_loads(places, rank, load, rising):  # type: ignore[no-untyped-def]
     for i in range(len(places)):
         one, j = load[rank[places[i]]], i
@@ -85,7 +87,7 @@ def _sorted_loads(places, rank, load, rising):  # type: ignore[no-untyped-def]
         rising[j] = one
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def pour(count, places, rank, load, rising, part):  # type: ignore[no-untyped-def]
     """As one by one to the least loaded rank: up to a level, and one more each of the first places at it."""
     _sorted_loads(places, rank, load, rising)
@@ -112,7 +114,7 @@ def _least_loaded(given, order, first, everyone, rank, load, rising, part):  # t
         pour(given[x], everyone[first[x] : first[x + 1]], rank, load, rising, part)
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _in_turn(given, step, first, part):  # type: ignore[no-untyped-def]
     for x in range(len(given)):
         n = first[x + 1] - first[x]
@@ -120,7 +122,7 @@ def _in_turn(given, step, first, part):  # type: ignore[no-untyped-def]
             part[first[x] + i] = given[x] // n + ((i - step) % n < given[x] % n)
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _level_once(amount, places, rank, load, rising, share):  # type: ignore[no-untyped-def]
     for c in places:
         load[rank[c]] -= share[c]
@@ -136,7 +138,7 @@ def _level_once(amount, places, rank, load, rising, share):  # type: ignore[no-u
         load[rank[c]] += share[c]
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _round(count, places, share, part):  # type: ignore[no-untyped-def]
     left = count
     for c in places:
@@ -167,7 +169,7 @@ def _levelled(given, order, first, everyone, rank, load, passes, rising, share, 
         _round(given[x], everyone[first[x] : first[x + 1]], share, part)
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _reach(origin, limit, part, load, first, rank, owner, starts, places, queue, gave, got):  # type: ignore[no-untyped-def]
     """Breadth first from a rank to one with a load of at most `limit`, -1 where there is none; and how many were
     reached. gave, got: int64[R] places by which a rank was reached, -1 = not yet."""
@@ -190,7 +192,7 @@ def _reach(origin, limit, part, load, first, rank, owner, starts, places, queue,
     return -1, count
 
 
-@njit(cache=True, nogil=True)
+@bare_njit()
 def _move(origin, target, most, part, load, rank, gave, got):  # type: ignore[no-untyped-def]
     """As many assignments as the chain allows, no more than `most`."""
     r = target
@@ -206,11 +208,21 @@ def _move(origin, target, most, part, load, rank, gave, got):  # type: ignore[no
         r = rank[gave[r]]
 
 
+@bare_njit()
+def _busiest(load):  # type: ignore[no-untyped-def]
+    """The first of the highest."""
+    busiest = 0
+    for r in range(1, len(load)):
+        if load[r] > load[busiest]:
+            busiest = r
+    return busiest
+
+
 @njit(cache=True, nogil=True)
 def _lower(part, load, first, rank, owner, starts, places, queue, gave, got):  # type: ignore[no-untyped-def]
     """Relieves the busiest rank until that is impossible; returns how many ranks, in `queue`, prove it."""
     while True:
-        origin = np.argmax(load)
+        origin = _busiest(load)
         target, count = _reach(
             origin, load[origin] - 2, part, load, first, rank, owner, starts, places, queue, gave, got
         )
@@ -228,7 +240,7 @@ def _lowest(size, part, load, first, rank, owner, starts, places, queue, gave, g
     while True:
         pieces, scaled, count, target = part * size, load * size, 0, 0
         while target >= 0:
-            origin = np.argmax(scaled)
+            origin = _busiest(scaled)
             if scaled[origin] <= total:
                 return total / size
             target, count = _reach(
@@ -264,7 +276,8 @@ def split_counts(  # type: ignore[no-untyped-def]
             if rule == EVEN:
                 _in_turn(given, step[s], first, part)
             elif rule == WATER:
-                levels[:] = load
+                for r in range(ranks):
+                    levels[r] = load[r]
                 _levelled(given, order, first, everyone, rank, levels, passes, heights, share, part)
             else:
                 _least_loaded(given, order, first, everyone, rank, load, rising, part)

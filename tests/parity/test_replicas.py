@@ -52,7 +52,8 @@ def test_the_optimum_is_as_low_as_specified(case: Case) -> None:
 
 
 def _busiest(took: AnyArray, case: Case) -> AnyArray:
-    return np.add.reduceat(took, case.plan.slot_start[:-1], axis=2).max(axis=2)
+    busiest: AnyArray = np.add.reduceat(took, case.plan.slot_start[:-1], axis=2).max(axis=2)
+    return busiest
 
 
 @settings(max_examples=60, deadline=None)
