@@ -1,0 +1,305 @@
+"""The price of other experts, the front of balance and loss, and the file that lossy settings go to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from easybalance_sim.cluster.topology import uniform
+from easybalance_sim.errors import EbsimError, PlanError, UsageError
+from easybalance_sim.plan.planfile import read_plan
+from easybalance_sim.simulate.offsets.controllers import LAYER, Controller, P
+from easybalance_sim.simulate.offsets.loop import Loop, Untouched, run
+from easybalance_sim.simulate.offsets.quality import Quality
+from easybalance_sim.simulate.quality.front import STEP_P99, Point, front
+from easybalance_sim.simulate.quality.judged import judged
+from easybalance_sim.simulate.quality.keeping import run_keeping_offsets
+from easybalance_sim.simulate.quality.lossless import chance_alone, replanned
+from easybalance_sim.simulate.quality.lossy_file import LossyDocument, document, read_lossy, write_lossy
+from easybalance_sim.simulate.quality.pareto import TableRequest, pareto_table
+from easybalance_sim.simulate.quality.price import (
+    DIVERSION,
+    DROP,
+    LAWS,
+    LOSSLESS,
+    OFFSET,
+    REROUTE,
+    band,
+    is_free,
+    price,
+)
+from easybalance_sim.simulate.rerouting.overflow import Overflow
+from easybalance_sim.simulate.steps.placements import contiguous
+from tests.scored_steps import scored, scored_steps
+
+LOOP = Loop(warm_up=12)
+NOTHING = Quality(changed=0.0, score_lost=0.0, gate_mass_replaced=0.0, top1_lost=0.0, dropped=0.0, assignments=100)
+
+
+def test_a_band_spans_all_proxies_of_its_family() -> None:
+    found = band(replace(NOTHING, changed=0.1, gate_mass_replaced=0.08, top1_lost=0.03, score_lost=0.005), [OFFSET])
+    # mnat: 0.04 · 8^2.25 = 4.31, 0.52 · 3^1.85 = 3.97, 10.9 · 0.5^0.86 = 6.01; lowest / 1.36, highest · 1.56, ± 2.
+    gate, top, lost = found.estimates
+    assert gate.low_nats == pytest.approx(0.00431 / 1.32, rel=2e-3)
+    assert top.low_nats == pytest.approx(0.00397 / 1.36, rel=2e-3)
+    assert lost.high_nats == pytest.approx(0.00601 * 1.56, rel=2e-3)
+    assert found.low_nats == pytest.approx(top.low_nats - 0.002)
+    assert found.high_nats == pytest.approx(lost.high_nats + 0.002)
+    assert not found.beyond
+    assert found.to_dict()["calibrated"] == "calibrated on a 14 M model"
+
+
+def test_a_negative_score_lost_says_nothing() -> None:
+    found = band(replace(NOTHING, changed=0.05, score_lost=-0.01, gate_mass_replaced=0.02), [OFFSET])
+    assert [one.low_nats for one in found.estimates][2] == 0.0
+    assert found.estimates[2].value == -0.01
+
+
+def test_two_families_share_a_band() -> None:
+    lost = replace(NOTHING, changed=0.05, gate_mass_replaced=0.04, top1_lost=0.01)
+    both, one, other = (band(lost, families) for families in ([OFFSET, REROUTE], [OFFSET], [REROUTE]))
+    assert both.low_nats == min(one.low_nats, other.low_nats)
+    assert both.high_nats == max(one.high_nats, other.high_nats)
+
+
+def test_what_lies_beyond_the_calibration_says_so() -> None:
+    assert band(replace(NOTHING, changed=0.5, score_lost=0.14), [DIVERSION]).beyond
+
+
+def test_nothing_touched_costs_nothing() -> None:
+    assert band(NOTHING, [OFFSET]) == LOSSLESS
+    assert band(replace(NOTHING, changed=0.5), []) == LOSSLESS
+    assert is_free(NOTHING, [REROUTE])
+
+
+def test_the_free_zone_is_that_of_offsets() -> None:
+    little = replace(NOTHING, changed=0.045, gate_mass_replaced=0.036, score_lost=0.0004)
+    assert is_free(little, [OFFSET])
+    assert not is_free(little, [REROUTE])
+    assert not is_free(little, [OFFSET, REROUTE])
+    assert not is_free(replace(little, gate_mass_replaced=0.041), [OFFSET])
+    assert not is_free(replace(little, score_lost=0.0011), [OFFSET])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(LAWS)), st.floats(0.001, 0.5), st.floats(1.01, 2))
+def test_more_of_everything_costs_more(family: str, share: float, more: float) -> None:
+    def both(x: float) -> tuple[float, float]:
+        quality = Quality(
+            changed=x, score_lost=x, gate_mass_replaced=x, top1_lost=x, dropped=x if family == DROP else 0.0,
+            assignments=1,
+        )  # fmt: skip
+        found = band(quality, [family])
+        return found.low_nats, found.high_nats
+
+    (low, high), (lower, higher) = both(share), both(share * more)
+    assert low < high and low < lower and high < higher
+
+
+def test_an_unknown_family_is_refused() -> None:
+    scores = scored()
+    outcome = run(Untouched(), scores, contiguous(2, 16, 4), LOOP)
+    with pytest.raises(UsageError, match="no law for 'pruning'"):
+        price(outcome, ["pruning"])
+
+
+def point(name: str, mean: float, low: float = 0.0, high: float = 0.0, slots: int = 64, stable: bool = True) -> Point:
+    return Point(
+        name=name, step_mean=mean, step_p99=mean + 0.1, loss_low=low, loss_high=high, slots=slots, stable=stable
+    )  # fmt: skip
+
+
+MEASURED = (
+    point("contiguous", 1.389),
+    point("window plan", 1.235),
+    point("window plan, more slots", 1.220, slots=80),
+    point("window plan, more slots, least-loaded", 1.080, slots=80),
+    point("window plan + offset", 1.233, -0.002, 0.002),
+    point("window plan + cap 1.1", 1.110, -0.0017, 0.0045),
+    point("window plan + cap 1.1 + offset", 1.110, -0.002, 0.0068),
+    point("window plan + cap 1.05", 1.061, -0.0015, 0.0063),
+    point("contiguous + cap 1.1", 1.111, -0.0012, 0.0098),
+    point("contiguous + rotation", 1.536, 0.07, 0.17),
+    point("contiguous + ×0.8", 1.613, 0.022, 0.089),
+    point("contiguous + max-normalised heat", 2.101, 0.015, 0.053),
+    point("window plan + unstable", 1.0, 0.0, 0.001, stable=False),
+)
+
+
+def test_the_front_and_its_knee() -> None:
+    found = front(MEASURED)
+    assert [p.name for p in found.points] == [
+        "window plan",
+        "window plan + cap 1.1",
+        "window plan, more slots, least-loaded",
+        "window plan + cap 1.05",
+    ]
+    assert found.knee is not None
+    assert found.knee.name == "window plan + cap 1.1"
+    assert found.to_dict()["knee"] == "window plan + cap 1.1"
+    assert front(MEASURED, STEP_P99).points[0].name == "window plan"
+
+
+def test_no_knee_without_something_to_pay_for() -> None:
+    assert front([]).knee is None
+    assert front([point("a", 1.2)]).knee is None
+    assert front([point("a", 1.2), point("b", 1.1, slots=80)]).knee is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(100, 120), st.integers(0, 4), st.integers(0, 4), st.integers(1, 2)), min_size=1,
+        max_size=8,
+    )
+)  # fmt: skip
+def test_everything_off_the_front_is_beaten_or_tied(drawn: list[tuple[int, int, int, int]]) -> None:
+    points = [
+        point(f"p{i}", mean / 100, low / 1e3, (low + width) / 1e3, slots)
+        for i, (mean, low, width, slots) in enumerate(drawn)
+    ]
+    found = front(points)
+    assert found.points
+    best = min(points, key=lambda p: (p.step_mean, p.loss_high, p.slots, p.loss_low, p.name))
+    assert any(p.step_mean <= best.step_mean + 0.005 for p in found.points)
+    for one in found.points:
+        assert not any(
+            q.step_mean < one.step_mean - 0.006 and q.loss_low <= one.loss_low and q.loss_high <= one.loss_high
+            and q.slots <= one.slots
+            for q in points
+        )  # fmt: skip
+
+
+def test_chance_alone_keeps_the_tokens() -> None:
+    steps = scored_steps()
+    loads = chance_alone(steps, 4)
+    assert loads.shape == (60, 2, 4)
+    assert (loads.sum(axis=2) == 48).all()
+    np.testing.assert_array_equal(loads, chance_alone(steps, 4))
+
+
+def test_plans_made_anew_see_only_what_came_before() -> None:
+    counts = scored_steps().counts
+    loads = replanned(counts[:20], counts[20:], uniform(4, 4, 4), 10)
+    assert (loads.sum(axis=2) == 48).all()
+    other = counts.copy()
+    other[50:] = counts[50:][:, :, ::-1]
+    again = replanned(other[:20], other[20:], uniform(4, 4, 4), 10)
+    np.testing.assert_array_equal(loads[:30], again[:30])
+
+
+def test_the_table_puts_lossless_rows_beside_lossy_ones() -> None:
+    steps = scored_steps(1, steps=200)
+    told: list[int] = []
+    scores = scored(0, steps=80)
+    request = TableRequest(
+        ranks=4, slots_per_rank=(4, 5), caps=(1.25,), offsets=(Controller(law=P, signal=LAYER, gain=0.02),),
+        replan_s=(0.5,), loop=LOOP, proposals=2000,
+    )  # fmt: skip
+    table = pareto_table(scores, steps, request, told.append)
+    names = [row.name for row in table.rows]
+    assert len(told) == len(names) == len(set(names))
+    assert {"contiguous 4×4", "EPLB 4×5 + least-loaded replica", "EPLB 4×4 every 0.5 s"} <= set(names)
+    lossy = [row for row in table.rows if not row.point.lossless]
+    assert all("cap" in row.name or "layer P" in row.name for row in lossy) and lossy
+    assert not any(p.name.startswith("floor") for p in table.by_mean.points)
+    assert json.loads(json.dumps(table.to_dict()))["fronts"][0]["axis"] == "step_mean"
+
+
+def made(kind: str = "cap") -> LossyDocument:
+    scores, plan = scored(), contiguous(2, 16, 4)
+    without = run(Untouched(), scores, plan, LOOP).balance
+    mechanism = Overflow(cap=1.25) if kind == "cap" else Controller(law=P, signal=LAYER, gain=0.05)
+    outcome, offsets = run_keeping_offsets(mechanism, scores, plan, LOOP)
+    found = judged(mechanism, outcome, plan)
+    if isinstance(mechanism, Overflow):
+        return document(
+            found, without, plan, scores.steps, warm_up=12, scores=scores.mode, settings={"cap": 1.25}, cap=1.25,
+            rule=mechanism.rule,
+        )  # fmt: skip
+    return document(
+        found, without, plan, scores.steps, warm_up=12, scores=scores.mode, settings={"gain": 0.05}, offsets=offsets
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["cap", "offsets"])
+def test_a_lossy_file_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
+    doc, path = made(kind), tmp_path / "lossy.json"
+    fingerprint = write_lossy(path, doc)
+    assert read_lossy(path) == doc
+    content = json.loads(path.read_text())
+    assert content["lossy"] is True
+    assert content["fingerprint"] == fingerprint
+    assert content["judged_on"]["steps"] == 60
+    assert content["price"]["loss_nats"]["calibrated"] == "calibrated on a 14 M model"
+    assert (content["offsets"] is None) == (kind == "cap")
+
+
+def test_the_table_is_what_the_controller_ended_with() -> None:
+    doc = made("offsets")
+    assert doc.offsets is not None
+    table = np.array(doc.offsets)
+    assert table.shape == (2, 16)
+    # Low ids are chosen more often, so the first rank of four experts is pushed away, all of it alike.
+    assert table[0, 0] > 0 > table[0, 15]
+    assert len(set(table[0, :4])) == 1
+
+
+def test_a_plan_reader_refuses_a_lossy_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_lossy(path, made())
+    with pytest.raises(PlanError, match="lossy router settings"):
+        read_plan(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"lossy": False}, "not a lossy file"),
+        ({"format": "ebsim.plan"}, "not a lossy file"),
+        ({"version": 2}, "version 1"),
+        ({"cap": 1.3}, "it was edited"),
+        ({"cap": 0.9}, "at least 1"),
+        ({"rule": "best"}, "one of next"),
+        ({"kind": "offset-table"}, "not both"),
+        ({"kind": "pruning"}, "expected offset-table"),
+        ({"price": {}}, "price is missing"),
+        ({"surprise": 1}, "unknown field"),
+        ({"experts": "16"}, "not a lossy file"),
+    ],
+)
+def test_anything_else_than_a_whole_file_is_refused(change: dict[str, object], says: str, tmp_path: Path) -> None:
+    path = tmp_path / "lossy.json"
+    write_lossy(path, made())
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(EbsimError, match=says) as caught:
+        read_lossy(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_cut_file_and_none_at_all_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lossy.json"
+    write_lossy(path, made())
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(UsageError, match="not JSON, or cut short"):
+        read_lossy(path)
+    path.write_text("[1]")
+    with pytest.raises(UsageError, match="not a lossy file"):
+        read_lossy(path)
+    with pytest.raises(UsageError, match="cannot read"):
+        read_lossy(tmp_path / "none.json")
+
+
+def test_nothing_is_written_for_a_table_of_another_shape(tmp_path: Path) -> None:
+    doc = msgspec.structs.replace(made("offsets"), experts=8)
+    with pytest.raises(UsageError, match="rows of 8"):
+        write_lossy(tmp_path / "lossy.json", doc)
+    assert not list(tmp_path.iterdir())
