@@ -17,12 +17,12 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER, Controller, P
 from easybalance_sim.simulate.offsets.loop import Loop, Mechanism, Outcome, Sensor, Untouched, run
 from easybalance_sim.simulate.offsets.scores import Scores, scores_of
+from easybalance_sim.simulate.quality.judged import judged
 from easybalance_sim.simulate.quality.price import DROP, OFFSET, REROUTE, families_of
 from easybalance_sim.simulate.rerouting.diversion import Diversion
 from easybalance_sim.simulate.rerouting.heat import only_on, relative_threshold
-from easybalance_sim.simulate.rerouting.overflow import Overflow
+from easybalance_sim.simulate.rerouting.overflow import RULES, Overflow
 from easybalance_sim.simulate.rerouting.rotation import STRIPED, Rotation
-from easybalance_sim.simulate.rerouting.run import Request, reroute, usual
 from easybalance_sim.simulate.rerouting.tiers import Tiers, factor_tier, full_rerouting, graded
 from easybalance_sim.simulate.steps.placements import contiguous
 from easybalance_sim.trace.schema import ScoreMeta
@@ -212,12 +212,22 @@ def test_striped_groups_hold_hot_and_cold_experts() -> None:
     assert (outcome.loads.sum(axis=2) == 48).all()
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 99), st.integers(0, 20), st.booleans())
-def test_assignments_are_conserved(seed: int, which: int, with_replicas: bool) -> None:
+MECHANISMS = (
+    *(Overflow(cap=cap, rule=rule) for cap in (1.0, 1.3) for rule in RULES),
+    Overflow(cap=1.1, inner=OFFSETS),
+    Overflow(cap=1.1, inner=Diversion(share=0.2, signal=LAYER)),
+    graded(HEAT, 0.025),
+    full_rerouting(threshold=1.05),
+    Diversion(share=0.5),
+    Rotation(active=3),
+    Rotation(active=1, kind=STRIPED),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 99), st.sampled_from(MECHANISMS), st.booleans())
+def test_assignments_are_conserved(seed: int, mechanism: Mechanism, with_replicas: bool) -> None:
     scores = scored(seed, steps=24, tokens=12)
-    mechanisms = usual(Request(), 0.025, 4)
-    mechanism = mechanisms[which % len(mechanisms)]
     outcome = on(mechanism, scores, doubled() if with_replicas else None)
     per_step = outcome.loads.sum(axis=(1, 2)) + outcome.dropped
     np.testing.assert_allclose(per_step, 12 * 2 * 2)
@@ -227,18 +237,15 @@ def test_assignments_are_conserved(seed: int, which: int, with_replicas: bool) -
     assert ((kept[..., 1:] != kept[..., :-1]) | (kept[..., 1:] < 0)).all()
 
 
-def test_all_side_by_side() -> None:
-    told: list[int] = []
+def test_what_is_said_of_a_run() -> None:
     scores = scored(workloads=2)
     plan = contiguous(2, 16, 4)
-    found = reroute(scores, plan, Request(loop=LOOP, caps=(1.25,)), advance=told.append)
-    assert len(found.rows) == len(told)
-    assert found.rows[0].name == "none"
-    assert found.rows[0].price.free and found.rows[0].point.lossless
-    document = found.to_dict()
-    cap = document["rows"][1]
-    assert cap["sensor"] == "counts of all ranks of the step, before dispatch"
-    assert not cap["lossless"]
-    assert set(cap["price"]["by_workload"]) == {"w0", "w1"}
-    assert len(cap["price"]["by_layer"]) == 2
-    assert len(reroute(scores, plan, Request(loop=LOOP, caps_only=True)).rows) == 8
+    cap = judged(Overflow(cap=1.25), on(Overflow(cap=1.25), scores), plan, on="contiguous")
+    document = cap.to_dict()
+    assert cap.name == "contiguous + re-route next cap 1.25"
+    assert document["sensor"] == "counts of all ranks of the step, before dispatch"
+    assert not document["lossless"]
+    assert set(document["price"]["by_workload"]) == {"w0", "w1"}
+    assert len(document["price"]["by_layer"]) == 2
+    none = judged(Untouched(), on(Untouched(), scores), plan)
+    assert none.price.free and none.point.lossless and none.sensor == "none"
