@@ -146,8 +146,8 @@ def share_by_source(counts, took, replica_start, replica_slot, rank_of_slot, nod
                     need[source] = counts[s, layer, source, e]
                 for reach in range(3):
                     for source in range(ranks):
-                        for i in range(first, last):
-                            p = slots[i]
+                        for i in range(last - first):
+                            p = slots[first + (i + source) % (last - first)]
                             r = rank_of_slot[p]
                             near = r == source or (reach > 0 and node[r] == node[source]) or reach == 2
                             if near and need[source] > 0:

@@ -84,7 +84,9 @@ def share_by_source(
     """Whose assignments a replica takes, when it is known how many: those of its own rank first, then of its node.
 
     In: counts int32[S, L, R, E] · took int32[S, L, P] with the same sum for every expert. Out: sent int32[S, L, R, P],
-    zeros at first. Of all ways to share out this one leaves the fewest assignments between nodes.
+    zeros at first. Of all ways to share out this one leaves the fewest assignments between nodes. Sources
+    begin with different replicas: one of two on a node would get all that comes from there, the other what comes from
+    far.
     """
     for s, layer in np.ndindex(counts.shape[:2]):
         held = replicas_of(replica_start[layer], replica_slot[layer])
@@ -93,7 +95,8 @@ def share_by_source(
             left = {p: int(took[s, layer, p]) for p in slots}
             for reach in range(3):
                 for source in range(len(node)):
-                    for p in slots:
+                    for c in range(len(slots)):
+                        p = slots[(c + source) % len(slots)]
                         if _within(reach, source, int(rank_of_slot[p]), node):
                             more = min(int(need[source]), left[p])
                             sent[s, layer, source, p] += more

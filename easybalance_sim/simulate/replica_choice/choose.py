@@ -39,7 +39,7 @@ DEFAULTS = Settings()
 class Choice:
     """took: int32[S, L, P] assignments of each slot · sent: int32[S, L, R, P] of each source rank, None where sources
     were not given · bound: float64[S, L] of the optimum: the lowest busiest rank if assignments could be cut in pieces
-    · seconds: that our kernel took on one core."""
+    · seconds: of one core, on one rank: what each does for its own assignments all do at the same time."""
 
     plan: Plan
     took: Int32Array
@@ -134,18 +134,20 @@ class Chooser:
     def choose(self, first: int, end: int, by_source: AnyArray | None = None) -> Choice:
         """Steps in places first..end-1, in order where a sensor is delayed; by_source: int[s, L, R, E] their counts,
         which a rule that works on them needs."""
-        begin = time.perf_counter()
-        sent, bound = None, None
+        begin = time.thread_time()
+        sent, bound, alone = None, None, begin
         if self.rule.works_on == COUNTS:
             took, bound = self._split(self.total[first:end], self.step[first:end], self.rule.code)
+            alone = time.thread_time()
             if by_source is not None:
                 sent = self._shared(frozen(by_source, np.int32), took)
         elif by_source is not None:
             sent = self._by_source(first, end, frozen(by_source, np.int32))
             took = sealed(sent.sum(axis=2, dtype=np.int32))
+            alone = begin if self.rule.everywhere else time.thread_time()
         else:
             raise UsageError(f"{self.rule.name} needs the counts of every source rank", fix="give int[S, L, R, E]")
-        seconds = time.perf_counter() - begin
+        seconds = alone - begin + (time.thread_time() - alone) / self.plan.ranks
         return Choice(plan=self.plan, took=took, sent=sent, bound=bound, seconds=seconds)
 
     def _split(self, counts: Int32Array, step: IntArray, code: int) -> tuple[Int32Array, FloatArray | None]:

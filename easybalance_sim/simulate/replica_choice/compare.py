@@ -21,6 +21,9 @@ from easybalance_sim.simulate.replica_choice.sensor import gather_s, sensor_s
 from easybalance_sim.simulate.steps.balance import Balance, balance
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
 
+WORSE = 0.001
+"""Of the mean imbalance of a step: less says nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -42,7 +45,7 @@ class Row:
     balance: max/mean of rank loads · layer_us, expert_us: mean microseconds of a layer of a step, None without a cost
     model · saved_us: of a layer against `even` · sensor_us: by which the sensor holds up a layer · net_us: saved_us -
     sensor_us, what is left for choosing: below 0 the rule does not pay, whatever it evens out · choice_us: of our
-    kernel on one core, None for what engines do; not charged, an engine's kernel has to stay below net_us ·
+    kernel on one core of one rank, None for what engines do; not charged, an engine's kernel has to stay below net_us ·
     copies_per_layer: copies (low latency: assignments) of a layer of a step that cross nodes · cross_share: of all
     copies to nodes · own_share: of copies to ranks, those that stay on the source's rank · cross_bytes_saved: of a
     layer of a step against `even`, there and back.
@@ -136,10 +139,6 @@ class _Tally:
         """Copies that leave their node."""
         return float(self.across.sum() - np.trace(self.across))
 
-    def _choosing_us(self, cells: int, ranks: int) -> float:
-        """Of one rank: where each decides alone they do it at the same time."""
-        return self.choosing / cells * 1e6 / (ranks if self.rule.everywhere else 1)
-
     def row(self, base: _Tally, gather: float | None, cost: LayerCost | None) -> Row:
         """As reported, against the baseline's tally."""
         loads = np.concatenate(self.loads)
@@ -156,7 +155,7 @@ class _Tally:
             saved_us=saved,
             sensor_us=sensor,
             net_us=None if saved is None or sensor is None else saved - sensor,
-            choice_us=None if self.rule.by_engines else self._choosing_us(cells, loads.shape[2]),
+            choice_us=None if self.rule.by_engines else self.choosing / cells * 1e6,
             copies_per_layer=self.crossing / cells,
             cross_share=self.crossing / max(float(self.across.sum()), 1.0),
             own_share=float(np.trace(self.pairs)) / max(float(self.pairs.sum()), 1.0),
@@ -184,13 +183,14 @@ def compare(
     tallies = [_tally(steps, route, rule_named(name), cost, ask, advance) for name in names]
     gather = _gather(cost, topology, plan.experts, ask)
     bounds = [one.floor for one in tallies if one.floor is not None]
+    rows = tuple(one.row(tallies[0], gather, cost) for one in tallies)
     return Comparison(
-        rows=tuple(one.row(tallies[0], gather, cost) for one in tallies),
+        rows=rows,
         steps=len(steps) - ask.warm_up,
         layers=steps.layers,
         floor_mean=float(np.nanmean(bounds[0])) if bounds else None,
         floor_p99=float(np.nanpercentile(bounds[0], 99)) if bounds else None,
-        notes=_notes(steps, plan, cost),
+        notes=_notes(steps, plan, cost, rows),
     )
 
 
@@ -258,11 +258,14 @@ def _require_fit(steps: RecordedSteps, plan: Plan, topology: Topology, ask: Requ
         raise UsageError(f"{ask.warm_up} of {len(steps)} steps are warm-up: none is left", where="replica choice")
 
 
-def _notes(steps: RecordedSteps, plan: Plan, cost: LayerCost | None) -> tuple[str, ...]:
+def _notes(steps: RecordedSteps, plan: Plan, cost: LayerCost | None, rows: Sequence[Row]) -> tuple[str, ...]:
     notes = []
     if plan.replicas.max() == 1:
         notes.append("no expert has a second replica: every rule does the same")
     if steps.meta.ranks != plan.ranks or steps.source_rank.min() < 0:
         notes.append("source ranks are not recorded for this number of ranks: request mod ranks")
+    uneven = [row.rule for row in rows if row.balance.step_mean > rows[0].balance.step_mean + WORSE]
+    if uneven:
+        notes.append(f"less even than taking turns on this traffic: {', '.join(uneven)}")
     notes += [] if cost is None else [f"layer seconds not calibrated: {reason}" for reason in cost.reasons]
     return tuple(notes)

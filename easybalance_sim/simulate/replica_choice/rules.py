@@ -13,6 +13,9 @@
 | power-of-two | what the source sends | of two drawn replicas that of the rank it sends less to |
 | power-of-two-delayed | earlier steps | of two drawn replicas that of the rank that had less |
 | water-filling-delayed | earlier steps | shares that would have levelled the earlier steps |
+
+Least-loaded goes over the experts once: of large steps under a plan that is even on the mean it makes less even ones
+than taking turns does. Water-filling comes back to each expert and does not.
 """
 
 from __future__ import annotations
