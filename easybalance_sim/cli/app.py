@@ -19,6 +19,7 @@ from easybalance_sim.cli import (
     history,
     import_,
     lint,
+    offset,
     plan,
     profile,
     rebalance,
@@ -44,6 +45,7 @@ app.command(short_help="Judge a plan on recorded traffic.")(replay.replay)
 app.command(short_help="How many redundant slots are worth their memory?")(sweep.sweep)
 app.command(short_help="Judge a saved report again.")(gate.gate)
 app.command(short_help="When to re-plan? Control loops side by side.")(rebalance.rebalance)
+app.command(short_help="What else would balance, and what it would cost.")(offset.offset)
 app.command(short_help="What changes between two plans, in safe steps.")(diff.diff)
 app.command(short_help="Is taking a plan into service safe, and does it fit?")(rollout.rollout)
 app.command(short_help="Keep plans, verify them, go back to one.")(history.history)

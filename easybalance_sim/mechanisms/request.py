@@ -25,7 +25,8 @@ class OffsetRequest:
     and nothing is scored · sensor_ms: window of the sensor · step_ms: length of a step, None = as recorded · delay:
     steps until a count is seen, at least 1 · controller, gain: one router offset instead of the usual ones · cap: rank
     cap of in-step re-routing instead of the usual ones · force: a gain beyond the safe ones is simulated all the same ·
-    parts: names of `PARTS` · output: the lossy file · plan_output: the staggered plan · figure: an SVG."""
+    parts: names of `PARTS`, empty = all, admission only where there are nodes · output: the lossy file · plan_output:
+    the staggered plan · figure: an SVG."""
 
     settings: Settings
     plan: Path | None = None
@@ -40,7 +41,7 @@ class OffsetRequest:
     gain: float | None = None
     cap: float | None = None
     force: bool = False
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...] = ()
     output: Path | None = None
     plan_output: Path | None = None
     figure: Path | None = None
@@ -69,9 +70,17 @@ def require_sound(request: OffsetRequest) -> None:
         raise UsageError("steps of which past?", where="--past-steps", fix="name its trace with --past")
     if request.gain is not None and not request.controller:
         raise UsageError("a gain of which controller?", where="--gain", fix="name it with --controller")
+    if request.controller and request.cap is not None:
+        raise UsageError("a controller or a cap, not both", where="--cap", fix="leave one out")
     if request.output is not None and not (request.controller or request.cap is not None):
         raise UsageError(
             "which mechanism is to be written?", where="--output", fix="choose one with --controller or --cap"
+        )
+    if request.plan_output is not None and (request.past or (request.parts and "staggering" not in request.parts)):
+        raise UsageError(
+            "a staggered plan is made by the part staggering, of the first half of its own trace",
+            where="--stagger-output",
+            fix="leave out --past, and --part unless it names staggering",
         )
     for path in (request.output, request.plan_output, request.figure):
         if path is not None:

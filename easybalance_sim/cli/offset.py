@@ -1,0 +1,87 @@
+"""`ebsim offset`: every mechanism against rank imbalance, lossless and lossy, with what it costs."""
+
+from __future__ import annotations
+
+import json
+
+from easybalance_sim.cli import offset_options, offset_table, options, plan_options, report_table
+from easybalance_sim.cli.console import Console, Format, emit
+
+
+def offset(
+    traces: offset_options.Traces = None,
+    plan: offset_options.Plan = None,
+    past: offset_options.Past = None,
+    steps: offset_options.Steps = "",
+    past_steps: offset_options.PastSteps = "",
+    warm_up: offset_options.WarmUp = 40,
+    sensor_ms: offset_options.SensorMs = 300.0,
+    step_ms: offset_options.StepMs = None,
+    delay: offset_options.Delay = 1,
+    controller: offset_options.ControllerName = "",
+    gain: offset_options.Gain = None,
+    cap: offset_options.Cap = None,
+    force: offset_options.Force = False,
+    part: offset_options.Parts = None,
+    scenario: offset_options.Scenario = None,
+    cluster: options.Cluster = None,
+    ranks: options.Ranks = None,
+    ranks_per_node: options.RanksPerNode = None,
+    model: options.Model = "",
+    profile: options.Profile = "",
+    dispatch: plan_options.Dispatch = "even",
+    all_to_all: options.AllToAll = "auto",
+    workload: options.Workloads = None,
+    phase: options.Phase = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    output: offset_options.Output = None,
+    stagger_output: offset_options.StaggerOutput = None,
+    figure: offset_options.Figure = None,
+    format: options.OutputFormat = Format.TABLE,
+) -> None:
+    """What router offsets, re-routing, staggering, queues, admission and replica choice buy on a trace, and cost.
+
+    Placements are made from the past, everything is judged on later steps. Lossy mechanisms need a trace with scores
+    (`ebsim trace check` says what a trace supports); their price is a band of nats beside the lossless alternatives,
+    and they are never written into a plan. A gain above 0.7 of what is stable is refused. Exit 0.
+
+    \b
+    Example: ebsim offset traces/tinymoe_scores.parquet --past traces/tinymoe.parquet --past-steps 0:900 --warm-up 20
+
+    \b
+    Example: ebsim offset traces/tinymoe.parquet --part staggering --stagger-output staggered.json
+    """
+    console = Console()
+    report_table.warn_of_first_run(console)
+    from easybalance_sim.errors import UsageError
+    from easybalance_sim.mechanisms.request import OffsetRequest
+    from easybalance_sim.mechanisms.run import offset as run
+    from easybalance_sim.planning.session import Settings
+
+    if scenario is not None:
+        if traces:
+            raise UsageError("a scenario brings its own traffic", where="--scenario", fix="leave out TRACE")
+        raise UsageError("not yet", where="--scenario")
+    if not traces:
+        raise UsageError("which trace?", where="TRACE", fix="name a token trace, or a --scenario")
+    settings = Settings(
+        traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node, model=model,
+        profile=profile, phase=phase, workloads=tuple(workload or ()), dispatch=dispatch, all_to_all=all_to_all,
+        seed=seed, device=device,
+    )  # fmt: skip
+    request = OffsetRequest(
+        settings=settings, plan=plan, past=tuple(past or ()), steps=offset_options.step_range("--steps", steps),
+        past_steps=offset_options.step_range("--past-steps", past_steps), warm_up=warm_up, sensor_ms=sensor_ms,
+        step_ms=step_ms, delay=delay, controller=controller, gain=gain, cap=cap, force=force,
+        parts=tuple(part or ()), output=output, plan_output=stagger_output, figure=figure,
+    )  # fmt: skip
+    report = run(request, console)
+    if figure is not None:
+        from easybalance_sim.files import write_text
+        from easybalance_sim.report.front_figure import svg_of
+
+        write_text(figure, svg_of(report))
+        report["files"]["figure"] = str(figure)
+    report["notes"] = console.notes
+    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))

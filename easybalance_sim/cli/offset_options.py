@@ -1,0 +1,87 @@
+"""Options that only `offset` has, and its ranges of steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from easybalance_sim.errors import UsageError
+
+Traces = Annotated[
+    list[Path] | None, typer.Argument(metavar="TRACE...", help="Token trace files or folders of one model.")
+]
+Plan = Annotated[
+    Path | None, typer.Option("--plan", metavar="PLAN", help="The placement to act on [the engine's own, contiguous].")
+]
+Past = Annotated[
+    list[Path] | None,
+    typer.Option("--past", metavar="TRACE", help="Traffic that placements are made from [the trace's first half]."),
+]
+Steps = Annotated[
+    str, typer.Option("--steps", show_default=False, metavar="FIRST:END", help="Only these steps of TRACE [all].")
+]
+PastSteps = Annotated[
+    str, typer.Option("--past-steps", show_default=False, metavar="FIRST:END", help="Only these steps of --past [all].")
+]
+WarmUp = Annotated[int, typer.Option("--warm-up", metavar="N", min=0, help="First steps, in which sensors start.")]
+SensorMs = Annotated[float, typer.Option("--sensor-ms", metavar="MS", min=0.001, help="Window that a sensor sums.")]
+StepMs = Annotated[
+    float | None,
+    typer.Option("--step-ms", metavar="MS", min=0.001, help="Length of a step [as recorded, else 25]."),
+]
+Delay = Annotated[
+    int, typer.Option("--delay", metavar="N", min=1, help="Steps until a count is known; 1 = the newest that ran.")
+]
+ControllerName = Annotated[
+    str,
+    typer.Option(
+        "--controller",
+        show_default=False,
+        metavar="SIGNAL-LAW",
+        help="Only this router offset: layer, heat or expert, with P, I, PI, sign or max: layer-P [the usual ones].",
+    ),
+]
+Gain = Annotated[
+    float | None,
+    typer.Option("--gain", metavar="G", help="Of the controller, in score units; refused near instability [safe]."),
+]
+Cap = Annotated[
+    float | None,
+    typer.Option("--cap", metavar="C", help="Only in-step re-routing at C times the mean rank load [the usual ones]."),
+]
+Parts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--part",
+        metavar="NAME",
+        help="Only this part; may be repeated: sensing, feedback, rerouting, replicas, staggering, queue, admission "
+        "[all; admission where there are several nodes].",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Simulate a gain that is refused.")]
+Scenario = Annotated[
+    Path | None,
+    typer.Option("--scenario", metavar="FILE.toml", help="A capacity claim instead of a trace (see scenarios)."),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE.json", help="The lossy file of --controller or --cap: no plan."),
+]
+StaggerOutput = Annotated[
+    Path | None, typer.Option("--stagger-output", metavar="PLAN", help="The staggered plan, which is lossless.")
+]
+Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE.svg", help="Draw the front.")]
+
+
+def step_range(flag: str, text: str) -> tuple[int, int] | None:
+    """First and end of "100:700", None of "". Raises `UsageError` for anything else and for an empty range."""
+    if not text:
+        return None
+    first, colon, end = text.partition(":")
+    if not (colon and first.isascii() and first.isdigit() and end.isascii() and end.isdigit()):
+        raise UsageError(f"{text!r} is no range of steps", where=flag, fix="write 100:700, the end not included")
+    if int(first) >= int(end):
+        raise UsageError(f"{text} holds no step", where=flag)
+    return int(first), int(end)

@@ -1,0 +1,151 @@
+"""The parts of `ebsim offset` as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from easybalance_sim.cli.console import aligned
+
+Section = Mapping[str, Any]
+
+
+def _feedback(section: Section) -> Iterator[str]:
+    gain, sensor = section["gain"], section["sensor"]
+    yield (
+        f"Router offsets: a rank's load falls by {gain['rank']:.3g} per unit of offset "
+        f"({gain['rank_low']:.3g} to {gain['rank_high']:.3g}), an expert's by {gain['expert']:.3g}; "
+        f"clip {section['clip']:.3g}"
+    )
+    if section["scores"]["note"]:
+        yield f"  {section['scores']['note']}"
+    rows = [("  largest stable gain", "delay", "P: K", "gain", "I: K", "gain")]
+    for row in section["largest_stable"]:
+        mark = "→" if row["taken"] else ""
+        rows.append(
+            (f"  {mark}", f"{row['delay_steps']:g}", f"{row['P']:.2f}", f"{row['P_gain']:.3g}", f"{row['I']:.2f}",
+             f"{row['I_gain']:.3g}")
+        )  # fmt: skip
+    yield aligned(rows)
+    none = section["none"]
+    head = (f"  window {sensor['window_steps']} steps, delay {sensor['delay_steps']}", "of the limit", "step mean",
+            "window", "swings")  # fmt: skip
+    runs: list[tuple[str, ...]] = [head, ("  none", "", f"{none['step_mean']:.3f}", f"{none['window_mean']:.3f}", "")]
+    runs += [_controller(run) for run in section["runs"]]
+    yield aligned(runs)
+    if not any(run["latency_gain"] for run in section["runs"]):
+        yield "  only windows get more even: with a barrier per layer that is no gain in latency"
+
+
+def _controller(run: Section) -> tuple[str, ...]:
+    share, stability = run["share_of_limit"], run["stability"]
+    near = "no limit known" if share is None else f"{share:.2f}{' REFUSED' if run['refused'] else ''}"
+    near += " warning" if run["warns"] and not run["refused"] else ""
+    swings = "not judged" if stability is None else "no"
+    if stability is not None and stability["oscillates"]:
+        swings = f"{'UNSTABLE' if stability['unstable'] else 'yes'}, period ~{2 * stability['lag']} steps"
+    balance = run["balance"]
+    return f"  {run['name']}", near, f"{balance['step_mean']:.3f}", f"{balance['window_mean']:.3f}", swings
+
+
+def _sensing(section: Section) -> Iterator[str]:
+    metrics, detectors = section["metrics"], section["detectors"]
+    yield "What sensors see (hottest rank / mean over ranks; P99 over time of the highest / mean):"
+    rows = [("  metric", "mean", "P99", "hottest rank", "over mean", "peak P99")]
+    for name, seen in metrics["ranks"].items():
+        if seen["highest"] > 0:
+            rows.append(
+                (f"  {name}", f"{seen['mean']:.4g}", f"{seen['p99']:.4g}", str(seen["hottest"]), f"{seen['ratio']:.3f}",
+                 f"{seen['peak_ratio']:.3f}")
+            )  # fmt: skip
+    yield aligned(rows)
+    yield "Hot-spot rules against the next second:"
+    for name, kind in detectors["kinds"].items():
+        yield f"  {name}: {kind['hot_frac']:.1%} stay over {kind['threshold']:g} × the mean; {kind['verdict']['text']}"
+        rules: list[tuple[str, ...]] = [("    rule", "fires", "precision", "recall", "F1", "false ones suppressed")]
+        rules += [_rule(rule) for rule in kind["rules"]]
+        yield aligned(rules)
+
+
+def _rule(rule: Section) -> tuple[str, ...]:
+    shares = f"{rule['precision']:.2f}", f"{rule['recall']:.2f}", f"{rule['f1']:.2f}"
+    return f"    {rule['rule']}", f"{rule['fires']:.1%}", *shares, f"{rule['suppressed_share']:.0%}"
+
+
+def _replicas(section: Section) -> Iterator[str]:
+    yield f"Replica chosen per step, on {section['placement']} (µs of a layer; sensor: what waiting for counts costs):"
+    rows = [("  rule", "sees", "step mean", "P99", "saved", "sensor", "net", "choosing", "cross-node copies")]
+    for row in section["rows"]:
+        balance = row["balance"]
+        rows.append(
+            (f"  {row['rule']}", row["sensor"], f"{balance['step_mean']:.3f}", f"{balance['step_p99']:.2f}",
+             _us(row["saved_us"]), _us(row["sensor_us"]), _us(row["net_us"]), _us(row["choice_us"]),
+             f"{row['copies_per_layer']:,.0f}")
+        )  # fmt: skip
+    yield aligned(rows)
+    if section["floor_mean"] is not None:
+        yield f"  no choice of replicas gets below {section['floor_mean']:.3f} / {section['floor_p99']:.2f}"
+    yield from (f"  {note}" for note in section["notes"])
+
+
+def _us(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f}"
+
+
+def _staggering(section: Section) -> Iterator[str]:
+    yield (
+        "Staggering (ranks relabelled per layer; time over balanced time): "
+        f"barrier per layer {section['barrier_gain']:+g}, it gains nothing there"
+    )
+    rows = [("  labels", "heat", "P99", "barrier", "two micro-batches", "one layer ahead", "no barrier", "network")]
+    for row in section["rows"]:
+        seen = " (has seen the judged steps)" if row["fitted_on_judged"] else ""
+        rows.append(
+            (f"  {row['labels']}{seen}", f"{row['heat_mean']:.3f}", f"{row['heat_p99']:.2f}", f"{row['barrier']:.3f}",
+             f"{row['micro_batches']:.3f}", f"{row['one_ahead']:.3f}", f"{row['unbound']:.3f}",
+             "–" if row["network"] is None else f"{row['network']:.3f}")
+        )  # fmt: skip
+    yield aligned(rows)
+
+
+def _queue(section: Section) -> Iterator[str]:
+    yield "Order of micro-batches at a rank (a layer is its experts and its all-to-all, attention aside):"
+    rows = [("  in flight, order", "tokens/s", "against one", "request P50, ms", "P99, ms", "idle", "above the bound")]
+    rows += [
+        (f"  {row['in_flight']}, {row['rule']}", f"{row['tokens_per_s']:,.0f}",
+         f"{section['lockstep_s'] / row['makespan_s']:.3f} ×", f"{row['request_p50_s'] * 1e3:,.1f}",
+         f"{row['request_p99_s'] * 1e3:,.1f}", f"{row['idle']:.0%}", f"{abs(row['gap']):.1%}")
+        for row in section["rows"]
+    ]  # fmt: skip
+    yield aligned(rows)
+    yield from (f"  {line}" for line in section["explained"])
+
+
+def _admission(section: Section) -> Iterator[str]:
+    mode = section["mode"]
+    yield (
+        f"Admission by topic, judged on {section['requests']:,} requests that neither placement nor topics have seen "
+        f"({mode}):"
+    )
+    rows = [("  placement, admission", "copies per token", "fewer", "rank load", "window P99", "layer P99, µs",
+             "KV tokens max/mean", "spilled", "started elsewhere")]  # fmt: skip
+    for row in section["variants"]:
+        crossing, balance, price = row["judged"]["crossing"][mode], row["judged"]["balance"], row["price"]
+        rows.append(
+            (f"  {row['name']}", f"{crossing['copies_per_token']:.3f}", f"{row['fewer_copies'][mode]:.0%}",
+             f"{balance['step_mean']:.3f}", f"{balance['window_p99']:.3f}", f"{crossing['layer_us_p99']:,.0f}",
+             f"{price['kv_rank']['mean']:.2f}", f"{price['spilled_share']:.0%}", f"{price['cold']['moved_share']:.0%}")
+        )  # fmt: skip
+    yield aligned(rows)
+    yield from (f"  {note}" for note in section["notes"])
+
+
+PARTS: dict[str, Callable[[Section], Iterator[str]]] = {
+    "feedback": _feedback,
+    "replicas": _replicas,
+    "staggering": _staggering,
+    "queue": _queue,
+    "admission": _admission,
+    "sensing": _sensing,
+}
+"""In the order of reading; what re-routing does is in the front."""

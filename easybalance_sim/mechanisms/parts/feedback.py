@@ -1,0 +1,184 @@
+"""Router offsets in a closed loop: will they help at all, how high may the gain be, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from easybalance_sim.errors import UsageError
+from easybalance_sim.mechanisms.prepare import Prepared
+from easybalance_sim.planning.session import Listener
+from easybalance_sim.simulate.offsets.controllers import (
+    CLIP_GAPS,
+    EXPERT,
+    HEAT,
+    LAWS,
+    LAYER,
+    MAX,
+    PI,
+    SIGN,
+    SIGNALS,
+    Controller,
+    I,
+    P,
+)
+from easybalance_sim.simulate.offsets.loop import Loop, Outcome, Untouched, run
+from easybalance_sim.simulate.offsets.predictability import predictability
+from easybalance_sim.simulate.offsets.scores import FROZEN_GAIN, FROZEN_NOTE, Scores, scores_of
+from easybalance_sim.simulate.offsets.stability import (
+    LEAST_DELAY,
+    REFUSE_SHARE,
+    WARN_SHARE,
+    PlantGain,
+    limit,
+    margin,
+    oscillation,
+    plant_gain,
+    safe,
+)
+from easybalance_sim.simulate.quality.judged import Judged, judged
+
+LEAK = 0.99
+ARTICLE_ALPHA = 0.1
+"""Of the max-normalised offset, as the EasyBalance article has it."""
+SIGN_GAPS = 0.027
+"""Of the sign law, in median gaps: 0.0005 on a router whose gap is 0.0185, the smallest that was tried there."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Router:
+    """What feedback is simulated on. loop: its sensor · gain: S, doubled where the group mask is frozen · clip: of
+    offsets, in score units · without: the run that nothing acts on."""
+
+    scores: Scores
+    loop: Loop
+    gain: PlantGain
+    clip: float
+    without: Outcome
+
+
+def router_of(ready: Prepared) -> Router:
+    """Raises `TraceError` for a trace without usable scores, `UsageError` where offsets cannot be told."""
+    scores = scores_of(ready.judged)
+    loop = Loop(delay=ready.request.delay, window=ready.window, warm_up=ready.warm_up)
+    gain = plant_gain(scores, ready.plan)
+    if scores.is_frozen:
+        gain = replace(gain, rank=gain.rank * FROZEN_GAIN, expert=gain.expert * FROZEN_GAIN)
+    return Router(
+        scores=scores,
+        loop=loop,
+        gain=gain,
+        clip=CLIP_GAPS * scores.gap,
+        without=run(Untouched(), scores, ready.plan, loop),
+    )
+
+
+def usual(router: Router) -> tuple[Controller, ...]:
+    """Those with a safe gain, and two that are known from elsewhere: the sign law, the article's own as it is written
+    (without a clip)."""
+    lawful = [(P, LAYER), (I, LAYER), (P, HEAT), (P, EXPERT)]
+    leak = {I: LEAK}
+    found = [
+        safe(Controller(law=law, signal=signal, leak=leak.get(law, 1.0), clip=router.clip), router.gain, router.loop)
+        for law, signal in lawful
+    ]
+    sign = Controller(law=SIGN, signal=EXPERT, gain=SIGN_GAPS * router.scores.gap, clip=router.clip)
+    return (*found, sign, Controller(law=MAX, signal=HEAT, gain=ARTICLE_ALPHA))
+
+
+def asked_for(ready: Prepared, router: Router) -> Controller:
+    """The controller of the request, "layer-P" and a gain, or a safe one.
+
+    Raises `UsageError` for an unknown name, a law without a safe gain, and a gain above 0.7 of the limit.
+    """
+    request = ready.request
+    signal, _, law = request.controller.partition("-")
+    if signal not in SIGNALS or law not in LAWS:
+        raise UsageError(
+            f"no controller {request.controller!r}",
+            where="--controller",
+            fix=f"{', '.join(SIGNALS)}, a hyphen, and {', '.join(LAWS)}: layer-P",
+        )
+    bare = Controller(law=law, signal=signal, leak=LEAK if law == I else 1.0, clip=router.clip)
+    if request.gain is None:
+        if not bare.has_limit:
+            raise UsageError(f"{law} has no safe gain to choose", where="--controller", fix="give it with --gain")
+        return safe(bare, router.gain, router.loop)
+    integral = request.gain if law == I else request.gain / 10 if law == PI else 0.0
+    asked = replace(bare, gain=0.0 if law == I else request.gain, integral=integral)
+    found = margin(asked, router.gain, router.loop)
+    if found.refuses and found.limit is not None and not request.force:
+        best = safe(bare, router.gain, router.loop)
+        raise UsageError(
+            f"{asked.name} is {found.share:.2f} of what is stable (refused above {REFUSE_SHARE}): the loop would swing "
+            "and choose wrong experts",
+            where="--gain",
+            fix=f"at most {request.gain * found.limit * WARN_SHARE:.3g}; safe is {best.name}; --force to see it",
+        )
+    return asked
+
+
+def section(
+    ready: Prepared, router: Router, controllers: Sequence[Controller], tell: Listener
+) -> tuple[dict[str, Any], list[Judged]]:
+    """Prediction, limits, and every controller beside the run without."""
+    advance = tell.progress("closing the loop", len(controllers) * len(ready.judged))
+    rows, found = [], []
+    for controller in controllers:
+        outcome = run(controller, router.scores, ready.plan, router.loop, advance=advance)
+        swing = oscillation(outcome.judged, router.without.judged, router.loop)
+        near = margin(controller, router.gain, router.loop)
+        known = not router.scores.is_frozen
+        row = judged(controller, outcome, ready.plan, on="plan", stable=not (known and swing.unstable))
+        found.append(row)
+        verdict = swing.to_dict() if known else None
+        rows.append(
+            {
+                **row.to_dict(),
+                "share_of_limit": near.share,
+                "warns": near.warns,
+                "refused": near.refuses,
+                "stability": verdict,
+                "latency_gain": outcome.balance.step_mean < router.without.balance.step_mean,
+            }
+        )
+    head = {
+        "predictability": predictability(ready.judged, ready.plan, router.loop).to_dict(),
+        "scores": _scores_section(router),
+        "gain": router.gain.to_dict(),
+        "clip": router.clip,
+        "sensor": {"delay_steps": router.loop.delay, "window_steps": router.loop.window},
+        "largest_stable": _limits(router),
+        "none": router.without.balance.to_dict(),
+    }
+    return {**head, "runs": rows}, found
+
+
+def _scores_section(router: Router) -> dict[str, Any]:
+    scores = router.scores
+    return {
+        "mode": scores.mode,
+        "explained_frac": scores.explained,
+        "median_gap": scores.gap,
+        "precision": scores.precision,
+        "note": FROZEN_NOTE if scores.is_frozen else "",
+    }
+
+
+def _limits(router: Router) -> list[dict[str, float]]:
+    """The largest stable loop gain K by delay, of P and of an integral, and the gains that this is on ranks."""
+    rows = []
+    for delay in sorted({1, 2, 3, 4, 8, router.loop.delay}):
+        most = {law: limit(router.loop.window, delay, float(law == P), float(law == I), 1.0) for law in (P, I)}
+        rows.append(
+            {
+                "delay_steps": delay,
+                "P": most[P],
+                "I": most[I],
+                "P_gain": most[P] / router.gain.rank,
+                "I_gain": most[I] / router.gain.rank,
+                "taken": float(delay == max(router.loop.delay, LEAST_DELAY)),
+            }
+        )
+    return rows

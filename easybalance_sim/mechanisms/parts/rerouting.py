@@ -1,0 +1,64 @@
+"""Everything else that chooses other experts than the router: caps inside a step, factors, diversion, rotation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from easybalance_sim.mechanisms.parts.feedback import Router
+from easybalance_sim.mechanisms.prepare import Prepared
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.session import Listener
+from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER
+from easybalance_sim.simulate.offsets.loop import Mechanism, run
+from easybalance_sim.simulate.offsets.stability import oscillation
+from easybalance_sim.simulate.quality.judged import Judged, judged
+from easybalance_sim.simulate.rerouting.diversion import Diversion
+from easybalance_sim.simulate.rerouting.overflow import Overflow
+from easybalance_sim.simulate.rerouting.rotation import STRIPED, Rotation
+from easybalance_sim.simulate.rerouting.tiers import Tiers, full_rerouting, graded
+
+CAPS = (1.3, 1.2, 1.1, 1.05)
+
+
+def caps(ready: Prepared) -> tuple[float, ...]:
+    """Those asked for, or the usual ones."""
+    return CAPS if ready.request.cap is None else (ready.request.cap,)
+
+
+def mechanisms(ready: Prepared) -> Iterator[tuple[str, Plan, Mechanism]]:
+    """(name of the placement, placement, mechanism): caps on the plan under test and on the best placement of the same
+    memory, the others on the plan alone."""
+    plan = ready.plan
+    bases = [("plan", plan), *((name, other) for name, other in ready.others.items() if other.slots == plan.slots)]
+    for name, base in bases[:2]:
+        for cap in caps(ready):
+            yield name, base, Overflow(cap=cap)
+    if ready.request.cap is not None:
+        return
+    load = ready.past.counts.sum(axis=0)
+    others: tuple[Mechanism, ...] = (
+        Overflow(cap=1.1, rule="least"),
+        Overflow(cap=1.1, rule="drop"),
+        Tiers(tiers=((1.05, 0.9),), signal=HEAT),
+        Tiers(tiers=((1.05, 0.8),), signal=LAYER),
+        graded(HEAT, ready.judged.step_s),
+        full_rerouting(),
+        Diversion(share=0.1, signal=LAYER, seed=ready.session.settings.seed),
+        Rotation(active=max(1, plan.ranks - 1), kind=STRIPED, load=load),
+    )
+    for mechanism in others:
+        yield "plan", plan, mechanism
+
+
+def section(ready: Prepared, router: Router, tell: Listener) -> tuple[dict[str, Any], list[Judged]]:
+    """Every mechanism beside the run without."""
+    todo = list(mechanisms(ready))
+    advance = tell.progress("re-routing", len(todo) * len(ready.judged))
+    rows = []
+    for name, plan, mechanism in todo:
+        outcome = run(mechanism, router.scores, plan, router.loop, advance=advance)
+        swings = plan is ready.plan and oscillation(outcome.judged, router.without.judged, router.loop).unstable
+        acts_on_window = not isinstance(mechanism, Overflow | Rotation)
+        rows.append(judged(mechanism, outcome, plan, on=name, stable=not (swings and acts_on_window)))
+    return {"runs": [row.to_dict() for row in rows]}, rows
