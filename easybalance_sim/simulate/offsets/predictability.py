@@ -91,7 +91,7 @@ def predictability(
     """Of recorded steps as they ran, the warm-up left out. Copies that leave fewer than 100 steps are not reported."""
     loads = rank_loads(steps.counts, plan)
     layer = forecast(loads, loop)
-    step_mean = float(np.nanmean(ratio(loads[loop.warm_up :])))
+    step_mean = float(np.nanmean(ratio(loads[min(loop.warm_up, len(loads) - 1) :])))
     laid = {n: _laid_over(loads, n, shift) for n in copies if len(loads) - shift * (n - 1) - loop.warm_up >= 100}
     return Predictability(
         layer=layer,

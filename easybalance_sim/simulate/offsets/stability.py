@@ -7,7 +7,7 @@ offset, and the offset is made from the mean of z over W steps, the newest of wh
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -45,6 +45,7 @@ _SAME = 0.005
 _PROBED = 1_500_000
 _LEAST_TOKENS = 500
 _RUN = 100
+_INNER = (5, 95)
 
 
 @cache
@@ -90,8 +91,9 @@ def _largest(coefficients: FloatArray) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantGain:
-    """What a router gives per unit of offset: S = -d ln(load) / d offset. rank: mean over ranks and layers, rank_low
-    and rank_high the extremes of ranks · expert: the same of single experts · probe: the offset used."""
+    """What a router gives per unit of offset: S = -d ln(load) / d offset. rank: mean over ranks and layers by load,
+    rank_low and rank_high where nine of ten lie between · expert: the same of single experts · probe: the offset used.
+    """
 
     rank: float
     rank_low: float
@@ -120,12 +122,11 @@ def plant_gain(scores: Scores, plan: Plan) -> PlantGain:
     if probe <= 0:
         raise UsageError("no gap between chosen and next scores, so the loop gain cannot be measured", where="scores")
     shares = rank_shares(plan)
-    sample = _Probe.of(scores, plan.ranks + plan.experts)
-    before = sample.loads(np.zeros((plan.layers, plan.experts)))
-    ranks = np.stack([sample.response(before, shares[:, :, rank] * probe) for rank in range(plan.ranks)])
-    one = np.eye(plan.experts) * probe
-    single = np.stack([sample.response(before, np.tile(one[e], (plan.layers, 1))) for e in range(plan.experts)])
-    return PlantGain(probe=probe, **_spread("rank", ranks / probe), **_spread("expert", single / probe))
+    sample = _Probe.of(scores, plan.ranks)
+    ranks = np.stack([sample.response(shares[:, :, rank] * probe) for rank in range(plan.ranks)])
+    sample, one = _Probe.of(scores, plan.experts), np.eye(plan.experts) * probe
+    single = np.stack([sample.response(np.tile(one[e], (plan.layers, 1))) for e in range(plan.experts)])
+    return PlantGain(probe=probe, **_spread("rank", ranks, probe), **_spread("expert", single, probe))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,20 +163,33 @@ class _Probe:
         flat = out + (np.arange(shape[0]) * shape[1])[:, None]
         return np.bincount(flat.ravel(), minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
 
-    def response(self, before: FloatArray, offset: FloatArray) -> FloatArray:
-        """float64[L] fall of ln(load) of what the offset acts on, weighted as it acts; NaN without load."""
-        after = self.loads(offset)
+    @cached_property
+    def before(self) -> FloatArray:
+        """float64[L, E] assignments without offset."""
+        return self.loads(np.zeros(self.values.shape[1:]))
+
+    def response(self, offset: FloatArray) -> FloatArray:
+        """float64[2, L] fall of ln(load) of what the offset acts on, weighted as it acts, and that load; NaN and 0
+        without."""
+        before, after = self.before, self.loads(offset)
         old, new = (before * offset).sum(axis=1), (after * offset).sum(axis=1)
         fall: FloatArray = np.full(len(old), np.nan)
         known = (old > 0) & (new > 0)
         fall[known] = np.log(old[known] / new[known])
-        return fall
+        return np.stack([fall, np.where(known, old, 0.0)])
 
 
-def _spread(name: str, found: FloatArray) -> dict[str, float]:
-    """found: float64[units, L] with NaN where a unit has no load."""
-    of_unit = np.array([row[~np.isnan(row)].mean() for row in found if not np.isnan(row).all()])
-    return {name: float(of_unit.mean()), f"{name}_low": float(of_unit.min()), f"{name}_high": float(of_unit.max())}
+def _spread(name: str, responses: FloatArray, probe: float) -> dict[str, float]:
+    """responses: float64[units, 2, L] of `_Probe.response`."""
+    fall, load = responses[:, 0] / probe, responses[:, 1]
+    if not load.any():
+        return {name: 0.0, f"{name}_low": 0.0, f"{name}_high": 0.0}
+    low, high = np.percentile(fall[load > 0], _INNER)
+    return {
+        name: float(np.average(fall[load > 0], weights=load[load > 0])),
+        f"{name}_low": float(low),
+        f"{name}_high": float(high),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
