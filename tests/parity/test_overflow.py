@@ -36,8 +36,12 @@ class Case(NamedTuple):
         return out, ranks, done
 
 
-def case(seed: int, tokens: int, steps: int, rule: int, cap: float, *, extra: int = 0, known: float = 1.0) -> Case:
-    """Random choices of 2 of 8 experts in 2 layers on 4 ranks, skewed to low ids; `extra` replicas anywhere."""
+def case(
+    seed: int, tokens: int, steps: int, rule: int, cap: float, *, extra: int = 0, known: float = 1.0,
+    given_ranks: bool = False,
+) -> Case:  # fmt: skip
+    """Random choices of 2 of 8 experts in 2 layers on 4 ranks, skewed to low ids; `extra` replicas anywhere, of which
+    one is given or they take turns."""
     rng = np.random.default_rng(seed)
     experts, layers, n_ranks = 8, 2, 4
     scores = rng.gamma(1.0, 1.0, (tokens, layers, experts)) / (1 + np.arange(experts))
@@ -52,9 +56,13 @@ def case(seed: int, tokens: int, steps: int, rule: int, cap: float, *, extra: in
             homes[e].append(rank)
     begins = np.cumsum([0, *map(len, homes)])
     flat = np.concatenate([np.array(home) for home in homes])
+    ranks = np.full(chosen.shape, -1)
+    if given_ranks:
+        drawn = rng.integers(0, 99, chosen.shape)
+        ranks = np.array([homes[e][n % len(homes[e])] for e, n in zip(chosen.flat, drawn.flat, strict=True)])
     return Case(
         experts=frozen(chosen, np.int32),
-        ranks=frozen(np.full(chosen.shape, -1), np.int32),
+        ranks=frozen(ranks.reshape(chosen.shape), np.int32),
         gates=frozen(gates, np.float32),
         scores=frozen(np.round(scores, 1), np.float32),
         start=frozen(np.sort(np.concatenate([[0, tokens], rng.integers(0, tokens + 1, steps - 1)])), np.int64),
@@ -69,10 +77,12 @@ def case(seed: int, tokens: int, steps: int, rule: int, cap: float, *, extra: in
 @settings(max_examples=80, deadline=None)
 @given(
     st.integers(0, 999), st.integers(0, 30), st.integers(1, 4), st.sampled_from([NEXT, LEAST, DROP]),
-    st.sampled_from([1.0, 1.1, 1.5]), st.integers(0, 6), st.sampled_from([1.0, 0.5]),
+    st.sampled_from([1.0, 1.1, 1.5]), st.integers(0, 6), st.sampled_from([1.0, 0.5]), st.booleans(),
 )  # fmt: skip
-def test_overflow(seed: int, tokens: int, steps: int, rule: int, cap: float, extra: int, known: float) -> None:
-    problem = case(seed, tokens, steps, rule, cap, extra=extra, known=known)
+def test_overflow(
+    seed: int, tokens: int, steps: int, rule: int, cap: float, extra: int, known: float, given_ranks: bool
+) -> None:
+    problem = case(seed, tokens, steps, rule, cap, extra=extra, known=known, given_ranks=given_ranks)
     for found, specified in zip(problem.run(numba_overflow), problem.run(reference_overflow), strict=True):
         np.testing.assert_array_equal(found, specified)
 
