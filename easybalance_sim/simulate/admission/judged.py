@@ -17,6 +17,7 @@ from easybalance_sim.replay.engine import dispatched, links
 from easybalance_sim.simulate.admission.requests import batch_of
 from easybalance_sim.simulate.steps.balance import Balance, balance
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
+from easybalance_sim.trace.schema import TokenBatch
 
 MODES = ("normal", "low_latency")
 
@@ -52,10 +53,12 @@ class Crossing:
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """A plan with the ranks at which its tokens entered. balance: of rank loads · crossing: by all-to-all mode, in
-    `normal` a token is copied once per distinct remote node, in `low_latency` once per assignment."""
+    `normal` a token is copied once per distinct remote node, in `low_latency` once per assignment · least_remote: see
+    `least_remote`."""
 
     balance: Balance
     crossing: dict[str, Crossing]
+    least_remote: float
 
     def to_dict(self) -> dict[str, Any]:
         """For reports."""
@@ -87,7 +90,24 @@ def judge(
         crossing[mode] = _crossing(copies, batch.tokens, np.concatenate(seconds), cost.copy_bytes)
     # The same assignments reach the same ranks in every mode.
     evenness = balance(np.concatenate(loads).astype(np.float64), course.window)
-    return Judged(balance=evenness, crossing=crossing)
+    return Judged(
+        balance=evenness, crossing=crossing, least_remote=least_remote(batch, steps.meta.experts, course.topology)
+    )
+
+
+def least_remote(batch: TokenBatch, experts: int, topology: Topology) -> float:
+    """Assignments per token and layer that no placement keeps from leaving their node, with these slots and sources.
+
+    A node can serve no more than the experts in its slots: at best, in hindsight, those that its tokens use most.
+    """
+    node, kept = topology.node_of_rank[batch.source_rank], 0
+    slots = np.bincount(topology.node_of_rank, weights=topology.slots_per_rank).astype(np.int64)
+    layers, top_k = batch.experts.shape[1:]
+    for layer in range(layers):
+        flat = (node[:, None] * experts + batch.experts[:, layer]).ravel()
+        used = np.bincount(flat, minlength=topology.nodes * experts).reshape(topology.nodes, experts)
+        kept += sum(int(np.sort(row)[::-1][:most].sum()) for row, most in zip(used, slots, strict=True))
+    return float(top_k - kept / max(batch.tokens * layers, 1))
 
 
 def _crossing(copies: IntArray, tokens: int, seconds: FloatArray, copy_bytes: float) -> Crossing:
