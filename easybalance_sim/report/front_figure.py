@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from easybalance_sim.report.sweep_figure import COLOURS, STYLE
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 LINEAR_MNAT = 2.0
 """The axis is linear up to here: below, nothing was told from zero when prices were measured."""
+
+DEAR_MNAT = 10.0
+"""What costs more is named, too, so that nobody has to guess which mechanisms these are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +64,20 @@ def figure_of(report: Mapping[str, Any]) -> Figure:
     few = min(mark.slots for mark in marks)
     for mark in marks:
         _draw(axes, mark, more_memory=mark.slots > few)
-    _name(axes, sorted((mark for mark in marks if mark.on_front), key=lambda mark: mark.imbalance))
+    named = [mark for mark in marks if mark.on_front or mark.middle > DEAR_MNAT]
+    _name(axes, sorted(named, key=lambda mark: mark.imbalance))
     axes.set_xscale("symlog", linthresh=LINEAR_MNAT)
     axes.set_xlim(-0.6, None)
+    axes.set_xticks([0, 1, 2, 5, 10, 20, 50, 100, 200, 500], minor=False)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("loss, thousandths of a nat (band over proxies, calibrated on a 14 M model) →")
     axes.set_ylabel("busiest / mean rank of a step")
     axes.grid(alpha=0.25, linewidth=0.6)
     for label, colour in (("lossless", COLOURS[0]), ("lossy", COLOURS[1]), ("floor, nothing to deploy", COLOURS[5])):
         axes.plot([], [], linestyle="", marker="o", color=colour, label=label)
     axes.plot([], [], linestyle="", marker="s", color=COLOURS[0], label="more slots")
-    axes.legend(loc="upper right", frameon=False)
+    axes.legend(loc="upper left", frameon=False)
     figure.suptitle("Balance and its price: filled marks are beaten by nothing", x=0.01, ha="left", fontsize=11.5)
     return figure
 
@@ -107,11 +115,14 @@ def _name(axes: Axes, marks: Sequence[Mark]) -> None:
     least, last = (high - low) * 0.032, -1e9
     for mark in marks:
         last = max(mark.imbalance, last + least)
+        right = max(mark.loss[1], mark.middle, 0.0) * 1.06 + 0.25
+        dear = mark.middle > DEAR_MNAT
         axes.annotate(
             mark.name,
             (mark.middle, mark.imbalance),
-            xytext=(max(mark.loss[1], mark.middle, 0.0) * 1.06 + 0.25, last),
+            xytext=(max(0.0, mark.loss[0]) / 1.06 if dear else right, last),
             fontsize=8.5,
             va="center",
+            ha="right" if dear else "left",
             arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#888888"},
         )
