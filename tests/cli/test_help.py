@@ -29,6 +29,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("history",),
     ("diff",),
     ("rebalance",),
+    ("offset",),
     ("export",),
     ("adopt",),
     ("lint",),

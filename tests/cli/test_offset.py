@@ -1,0 +1,174 @@
+"""`ebsim offset` as a user runs it, on the two samples in the repository."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from easybalance_sim.plan.planfile import read_plan
+from easybalance_sim.simulate.quality.lossy_file import read_lossy
+from tests.ebsim_process import ROOT, SAMPLE, ebsim, ebsim_here, one_line
+
+SCORES = ROOT / "traces" / "tinymoe_scores.parquet"
+ON_SCORES = (SCORES, "--past", SAMPLE, "--past-steps", "0:900", "--warm-up", "20")
+PARTS = ("sensing", "feedback", "rerouting", "replicas", "staggering", "queue", "admission")
+
+
+def _numbers(content: Any) -> Iterator[float]:
+    if isinstance(content, dict | list):
+        for inner in content.values() if isinstance(content, dict) else content:
+            yield from _numbers(inner)
+    elif isinstance(content, int | float):
+        yield content
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Every part on the sample that holds scores, on two nodes so that admission takes part."""
+    done = ebsim("offset", *ON_SCORES, "--ranks-per-node", "4", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_every_part_is_there_and_every_number_finite(report: dict[str, Any]) -> None:
+    assert set(report) == {"trace", "past", "judged", "plan", "cost", "front", *PARTS, "files", "notes"}
+    # The judged sample is too short for requests that neither side knows of.
+    assert all(report[part] for part in PARTS if part != "admission")
+    assert all(map(math.isfinite, _numbers(report)))
+    assert (report["judged"]["first_step"], report["judged"]["last_step"]) == (920, 999)
+    assert report["past"]["last_step"] < report["judged"]["first_step"]
+
+
+def test_lossless_stands_beside_lossy_and_the_front_is_in_the_measured_order(report: dict[str, Any]) -> None:
+    rows = {row["name"]: row for row in report["front"]["rows"]}
+    assert all(row["price"]["loss_nats"]["high_nats"] == 0 for row in rows.values() if row["lossless"])
+    lossy = [row for row in rows.values() if not row["lossless"]]
+    assert all(row["price"]["loss_nats"]["high_nats"] > 0 for row in lossy) and lossy
+    assert all("calibrated on a 14 M model" in row["price"]["loss_nats"]["calibrated"] for row in lossy)
+    by_mean = [point["name"] for point in report["front"]["fronts"][0]["points"]]
+    wanted = ["window plan, 8 × 8", "window plan, 8 × 8 + re-route next cap 1.1"]
+    assert [name for name in by_mean if name in wanted] == wanted
+    assert by_mean[-1] == "window plan, 8 × 8 + re-route next cap 1.05"
+    assert "window plan, 8 × 10 + least-loaded replica" in by_mean
+    for never in ("rotation", "×0.8", "heat max"):
+        assert not any(never in name for name in by_mean)
+
+
+def test_a_windowed_gain_is_not_called_a_gain_in_latency(report: dict[str, Any]) -> None:
+    none = report["feedback"]["none"]
+    for run in report["feedback"]["runs"]:
+        assert run["latency_gain"] == (run["balance"]["step_mean"] < none["step_mean"])
+    assert not report["feedback"]["predictability"]["helps"]
+    assert report["staggering"]["barrier_gain"] == 0
+
+
+def test_the_table_says_first_whether_an_offset_helps() -> None:
+    done = ebsim("offset", *ON_SCORES, "--part", "feedback")
+    head, helps, front, *_ = done.stdout.split("\n\n")
+    assert head.startswith("contiguous on 8 ranks") and "steps 920–999" in head
+    assert helps.startswith("Will a router offset help? offsets cannot help single steps here")
+    assert front.startswith("Balance and its price") and "* window plan, 8 × 8 " in front
+    assert "UNSTABLE" in done.stdout and "Staggering" not in done.stdout
+
+
+def test_without_scores_what_is_lossless_is_told_and_what_is_missing_said() -> None:
+    done = ebsim("offset", SAMPLE, "--part", "feedback", "--part", "staggering")
+    assert done.returncode == 0
+    assert "note: what a router would choose otherwise is left out" in done.stderr and "all_scores" in done.stderr
+    assert "barrier per layer +0, it gains nothing there" in done.stdout and "mnat" in done.stdout
+
+
+def test_a_gain_near_instability_is_refused_with_a_safe_one(tmp_path: Path) -> None:
+    output = tmp_path / "offsets.json"
+    output.write_text("mine")
+    flags = (*ON_SCORES, "--part", "feedback", "--controller", "layer-P", "-o", output)
+    refused = one_line_after_notes(ebsim_here("offset", *flags, "--gain", "0.4").stderr)
+    assert "of what is stable" in refused and "safe is layer P g=" in refused and output.read_text() == "mine"
+    forced = ebsim_here("offset", *flags, "--gain", "0.4", "--force", "--format", "json")
+    (run,) = json.loads(forced.stdout)["feedback"]["runs"]
+    assert run["refused"] and run["share_of_limit"] > 0.7
+    assert output.read_text() != "mine"
+
+
+def one_line_after_notes(stderr: str) -> str:
+    """The one error, the last line after notes and progress."""
+    *before, error = stderr.splitlines()
+    assert error.startswith("ebsim: error: ") and not any(line.startswith("ebsim: ") for line in before)
+    return error
+
+
+def test_lossy_settings_are_a_file_that_no_plan_reader_takes(tmp_path: Path) -> None:
+    offsets, cap = tmp_path / "offsets.json", tmp_path / "cap.json"
+    done = ebsim_here("offset", *ON_SCORES, "--part", "feedback", "--controller", "layer-I", "-o", offsets)
+    assert f"wrote {offsets}: lossy, not a plan" in done.stdout
+    ebsim_here("offset", *ON_SCORES, "--part", "rerouting", "--cap", "1.1", "-o", cap)
+    table, capped = read_lossy(offsets), read_lossy(cap)
+    assert table.offsets is not None and (len(table.offsets), len(table.offsets[0])) == (8, 64)
+    assert (capped.cap, capped.rule, capped.offsets) == (1.1, "next", None)
+    assert capped.price["loss_nats"]["high_nats"] > 0
+    for command in (("export", "sglang"), ("replay", SAMPLE, "--plan")):
+        refused = ebsim_here(*command, offsets, *(("-o", tmp_path / "x") if command[0] == "export" else ()))
+        assert refused.returncode == 2 and "lossy" in one_line_after_notes(refused.stderr)
+
+
+def test_the_staggered_plan_is_an_ordinary_plan(tmp_path: Path) -> None:
+    plan, staggered = tmp_path / "plan.json", tmp_path / "staggered.json"
+    ebsim_here("plan", SAMPLE, "--policy", "eplb", "--slots-per-rank", "8", "--force", "-o", plan)
+    done = ebsim_here("offset", SAMPLE, "--plan", plan, "--part", "staggering", "--stagger-output", staggered)
+    assert done.returncode == 0 and "lossless" in done.stdout
+    before, after = read_plan(plan), read_plan(staggered)
+    assert after.parent_fingerprint == before.fingerprint() and after.policy == "eplb+staggered"
+    for old, new in zip(before.layers, after.layers, strict=True):
+        assert sorted(old.expert_of_slot) == sorted(new.expert_of_slot)
+    judged = ebsim_here("replay", SAMPLE, "--plan", staggered, "--baseline", plan, "--format", "json")
+    report = json.loads(judged.stdout)
+    assert report["plan"]["rank_imbalance"] == report["baseline"]["rank_imbalance"]
+
+
+def test_the_figure_is_drawn(tmp_path: Path) -> None:
+    figure = tmp_path / "front.svg"
+    done = ebsim_here("offset", *ON_SCORES, "--part", "rerouting", "--cap", "1.1", "--figure", figure)
+    assert f"drew {figure}" in done.stdout and "re-route next cap 1.1" in figure.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "which trace?"),
+        ((SCORES, "--part", "magic"), "'magic' is not known"),
+        ((SCORES, "--steps", "5"), "'5' is no range of steps"),
+        ((SCORES, "--steps", "9:9"), "holds no step"),
+        ((SCORES, "--cap", "0.9"), "leaves no room"),
+        ((SCORES, "--gain", "0.1"), "a gain of which controller?"),
+        ((SCORES, "--gain", "nan", "--controller", "layer-P"), "no positive number"),
+        ((SCORES, "--past-steps", "0:9"), "steps of which past?"),
+        ((SCORES, "--controller", "layer-P", "--cap", "1.1"), "not both"),
+        ((SCORES, "-o", "x.json"), "which mechanism is to be written?"),
+        ((SCORES, "--figure", "x.png"), "not an .svg file"),
+        ((SCORES, "--past", SAMPLE, "--stagger-output", "x.json"), "first half of its own trace"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str | Path, ...], says: str) -> None:
+    done = ebsim_here("offset", *arguments)
+    assert done.returncode == 2 and says in one_line(done)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((SCORES,), "sensor windows of 12 steps"),
+        ((SCORES, "--past", SCORES, "--warm-up", "20"), "the past holds step 920, which is scored"),
+        ((*ON_SCORES, "--controller", "rank-P"), "no controller 'rank-P'"),
+        ((*ON_SCORES, "--controller", "heat-max"), "no safe gain to choose"),
+        ((SAMPLE, "--controller", "layer-P"), "holds no scores"),
+    ],
+)
+def test_what_only_the_trace_can_tell_is_one_line_too(arguments: tuple[str | Path, ...], says: str) -> None:
+    done = ebsim_here("offset", *arguments)
+    assert done.returncode == 2 and says in one_line_after_notes(done.stderr)
