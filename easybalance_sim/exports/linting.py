@@ -19,7 +19,7 @@ from easybalance_sim.exports.moves import check_moves
 from easybalance_sim.exports.placement import MODEL_UNKNOWN
 from easybalance_sim.exports.sidecar import read_sidecar
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding, lint
-from easybalance_sim.plan.planfile import FORMAT, PlanDocument, read_plan
+from easybalance_sim.plan.planfile import FORMAT, PlanDocument, read_plan, refuse_lossy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +127,17 @@ def _whose(path: Path) -> str:
 
 
 def is_plan_file(path: Path) -> bool:
-    """Whether `path` is JSON that calls itself a plan. Raises `PlanError` when it cannot be read."""
+    """Whether `path` is JSON that calls itself a plan. Raises `PlanError` when it cannot be read, or is lossy."""
     try:
         content = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise PlanError(f"cannot read: {error.strerror}", where=str(path), fix="check the path") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return isinstance(content, dict) and content.get("format") == FORMAT
+    if not isinstance(content, dict):
+        return False
+    refuse_lossy(content, str(path))
+    return content.get("format") == FORMAT
 
 
 def _previous(path: Path, module: exports.Engine) -> EngineFile:

@@ -235,13 +235,18 @@ def _decode(path: Path) -> dict[str, Any]:
     return content
 
 
-def _require_version(content: Mapping[str, Any], where: str) -> None:
+def refuse_lossy(content: Mapping[str, Any], where: str) -> None:
+    """Raise `PlanError` for what changes the experts that tokens get: it never stands in for a plan."""
     if content.get("lossy") is True:
         raise PlanError(
             "holds lossy router settings, which change what experts tokens get, and no placement",
             where=where,
             fix="give a plan file; such settings never go into one",
         )
+
+
+def _require_version(content: Mapping[str, Any], where: str) -> None:
+    refuse_lossy(content, where)
     if content.get("format") != FORMAT:
         raise PlanError(f'not a plan file: field "format" is not "{FORMAT}"', where=where, fix=_REMAKE)
     if content.get("version") != VERSION:

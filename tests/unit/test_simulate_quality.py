@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import EbsimError, PlanError, UsageError
+from easybalance_sim.exports.linting import is_plan_file, lint_plan
 from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.simulate.offsets.controllers import LAYER, Controller, P
 from easybalance_sim.simulate.offsets.loop import Loop, Untouched, run
@@ -252,11 +254,12 @@ def test_the_table_is_what_the_controller_ended_with() -> None:
     assert len(set(table[0, :4])) == 1
 
 
-def test_a_plan_reader_refuses_a_lossy_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", [read_plan, lint_plan, is_plan_file])
+def test_whoever_wants_a_plan_refuses_a_lossy_file(reader: Callable[[Path], object], tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     write_lossy(path, made())
     with pytest.raises(PlanError, match="lossy router settings"):
-        read_plan(path)
+        reader(path)
 
 
 @pytest.mark.parametrize(
