@@ -26,6 +26,8 @@ CLIP_GAPS = 1.5
 """A clip in median gaps between the last chosen and the next score: what bounded the damage of an unstable loop to a
 twentieth on a 14 M model (0.03 with a gap of 0.0185)."""
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True)
 class Controller:
@@ -80,7 +82,7 @@ class _Running(Acting):
     def nudge(self, sensor: Sensor) -> Nudge:
         z = error(self.law.signal, sensor)
         if self.law.law == SIGN:
-            self.held = self._clipped(self.held + self.law.gain * np.sign(z))
+            self.held = self._clipped(self.held + self.law.gain * np.sign(z) * (np.abs(z) > _ROUNDING))
         elif self.law.integral:
             self.held = self._clipped(self.law.leak * self.held + self.law.integral * z)
         return Nudge(offset=self._clipped(self.held + self._direct(z)))
