@@ -37,6 +37,7 @@ _LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0)
 _LOGITS = 0.01
 _CHUNK = 8192
 _SAMPLE = 4096
+_SORTED = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,7 +276,7 @@ def _bias(steps: RecordedSteps) -> AnyArray:
 
 def _gap(steps: RecordedSteps, mode: str, groups: int, topk_group: int) -> float:
     """Median over a sample of tokens and all layers; 0 where nothing behind the chosen experts is known."""
-    stride = max(1, steps.tokens // _SAMPLE)
+    stride = max(1, steps.tokens * steps.layers * steps.meta.experts // _SORTED)
     rows = [_values(steps, mode, token, token + 1) for token in range(0, steps.tokens, stride)]
     values: FloatArray = np.concatenate(rows).astype(np.float64)
     if groups > 1:

@@ -6,6 +6,7 @@ offset, and the offset is made from the mean of z over W steps, the newest of wh
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 
@@ -45,7 +46,7 @@ _SAME = 0.005
 _PROBED = 1_500_000
 _LEAST_TOKENS = 500
 _RUN = 100
-_INNER = (5, 95)
+_UNITS = 64
 
 
 @cache
@@ -91,9 +92,9 @@ def _largest(coefficients: FloatArray) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantGain:
-    """What a router gives per unit of offset: S = -d ln(load) / d offset. rank: mean over ranks and layers by load,
-    rank_low and rank_high where nine of ten lie between · expert: the same of single experts · probe: the offset used.
-    """
+    """What a router gives per unit of offset: S = -d ln(load) / d offset. rank: of all layers and ranks
+    together, rank_low and rank_high the extremes of ranks · expert: the same of single experts · probe: the offset
+    used."""
 
     rank: float
     rank_low: float
@@ -113,7 +114,7 @@ class PlantGain:
 
 
 def plant_gain(scores: Scores, plan: Plan) -> PlantGain:
-    """S from recorded scores: every rank, and every expert, is probed with a small offset on a sample of tokens.
+    """S from recorded scores: ranks, and experts, are probed one by one with a small offset on a sample of tokens.
 
     An expert with replicas gets the share of the offset that it has of the rank. Raises `UsageError` when scores show
     no gap, so that no small offset can be told.
@@ -122,11 +123,17 @@ def plant_gain(scores: Scores, plan: Plan) -> PlantGain:
     if probe <= 0:
         raise UsageError("no gap between chosen and next scores, so the loop gain cannot be measured", where="scores")
     shares = rank_shares(plan)
-    sample = _Probe.of(scores, plan.ranks)
-    ranks = np.stack([sample.response(shares[:, :, rank] * probe) for rank in range(plan.ranks)])
-    sample, one = _Probe.of(scores, plan.experts), np.eye(plan.experts) * probe
-    single = np.stack([sample.response(np.tile(one[e], (plan.layers, 1))) for e in range(plan.experts)])
-    return PlantGain(probe=probe, **_spread("rank", ranks, probe), **_spread("expert", single, probe))
+    ranks, experts = _spaced(plan.ranks), _spaced(plan.experts)
+    sample = _Probe.of(scores, len(ranks))
+    of_ranks = [sample.response(shares[:, :, rank] * probe) for rank in ranks]
+    sample, one = _Probe.of(scores, len(experts)), np.eye(plan.experts) * probe
+    of_experts = [sample.response(np.tile(one[expert], (plan.layers, 1))) for expert in experts]
+    return PlantGain(probe=probe, **_spread("rank", of_ranks, probe), **_spread("expert", of_experts, probe))
+
+
+def _spaced(units: int) -> list[int]:
+    """All, or so many of them that probing stays affordable."""
+    return sorted({int(unit) for unit in np.linspace(0, units - 1, min(units, _UNITS))})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -169,27 +176,24 @@ class _Probe:
         return self.loads(np.zeros(self.values.shape[1:]))
 
     def response(self, offset: FloatArray) -> FloatArray:
-        """float64[2, L] fall of ln(load) of what the offset acts on, weighted as it acts, and that load; NaN and 0
-        without."""
-        before, after = self.before, self.loads(offset)
-        old, new = (before * offset).sum(axis=1), (after * offset).sum(axis=1)
-        fall: FloatArray = np.full(len(old), np.nan)
-        known = (old > 0) & (new > 0)
-        fall[known] = np.log(old[known] / new[known])
-        return np.stack([fall, np.where(known, old, 0.0)])
+        """float64[2] load of all layers that an offset acts on, weighted as it acts: without it and with it."""
+        return np.array([(self.before * offset).sum(), (self.loads(offset) * offset).sum()])
 
 
-def _spread(name: str, responses: FloatArray, probe: float) -> dict[str, float]:
-    """responses: float64[units, 2, L] of `_Probe.response`."""
-    fall, load = responses[:, 0] / probe, responses[:, 1]
-    if not load.any():
+def _spread(name: str, loads: list[FloatArray], probe: float) -> dict[str, float]:
+    """loads: of every unit, as `_Probe.response` tells them."""
+    of_unit = [_fall(*load) / probe for load in loads if load.min() > 0]
+    if not of_unit:
         return {name: 0.0, f"{name}_low": 0.0, f"{name}_high": 0.0}
-    low, high = np.percentile(fall[load > 0], _INNER)
     return {
-        name: float(np.average(fall[load > 0], weights=load[load > 0])),
-        f"{name}_low": float(low),
-        f"{name}_high": float(high),
+        name: _fall(*np.sum(loads, axis=0)) / probe,
+        f"{name}_low": min(of_unit),
+        f"{name}_high": max(of_unit),
     }
+
+
+def _fall(before: float, after: float) -> float:
+    return math.log(before / after)
 
 
 @dataclass(frozen=True, kw_only=True)
