@@ -56,13 +56,13 @@ class Admitted:
 
 def by_number(requests: Requests, ranks: int) -> Admitted:
     """Request mod R, whatever the load."""
-    rank, nothing = (requests.id % ranks).astype(np.int16), np.zeros(len(requests), np.bool_)
+    rank, nothing = sealed((requests.id % ranks).astype(np.int16)), sealed(np.zeros(len(requests), np.bool_))
     return Admitted(
-        rank=sealed(rank),
+        rank=rank,
         probe=rank,
         probed=frozen(nothing, np.int64),
         spilled=nothing,
-        overload=np.zeros(len(rank)),
+        overload=sealed(np.zeros(len(rank))),
         forced=nothing,
     )
 

@@ -28,9 +28,12 @@ PRICES = (0.5, 2.0, 5.0, 12.0, 30.0)
 EXCHANGE = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Tail imbalance that a copy per token is traded for: the placements that are tried."""
 MIDDLE = 0.3
+"""The one of them that requests are admitted by between turns."""
 TURNS = 2
 SAMPLED = 3000
+"""Tokens of past requests that a search looks at."""
 PROPOSALS, PROPOSALS_IN_ALL = 30_000, 1_200_000
+"""Per layer and price, and over all layers and prices of one turn."""
 TAIL_SHARE = 0.85
 """Of the tail excess of `eplb` on past requests that a choice may have: its search has seen these requests. Chosen
 among 0.8, 0.9 and 1.0 on tuning seeds."""
