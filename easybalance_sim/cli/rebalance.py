@@ -23,9 +23,10 @@ def rebalance(
     loop: rebalance_options.Loops = None,
     sweep: rebalance_options.Sweep = False,
     by: rebalance_options.By = "",
-    min_gain: rebalance_options.MinGain = 0.02,
-    confirm: rebalance_options.Confirm = 2,
-    cooldown: rebalance_options.Cooldown = 16,
+    min_gain: rebalance_options.MinGain = 0.005,
+    confirm: rebalance_options.Confirm = 1,
+    certainty: rebalance_options.Certainty = 2.0,
+    cooldown: rebalance_options.Cooldown = 4,
     min_interval: rebalance_options.MinInterval = 1,
     horizon: rebalance_options.Horizon = 256,
     step_limit: rebalance_options.StepLimit = 0.25,
@@ -66,8 +67,8 @@ def rebalance(
         seed=seed, device=device, overlap=overlap,
     )  # fmt: skip
     guard = Guard(
-        min_gain=min_gain, confirm=confirm, cooldown=cooldown, min_interval=min_interval, horizon=horizon,
-        step_limit=step_limit,
+        min_gain=min_gain, confirm=confirm, certainty=certainty, cooldown=cooldown, min_interval=min_interval,
+        horizon=horizon, step_limit=step_limit,
     )  # fmt: skip
     request = RebalanceRequest(
         settings=settings, current=current, first=first, loops=tuple(loop or LOOPS), step_s=step_ms / 1e3,

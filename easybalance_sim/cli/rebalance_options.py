@@ -48,12 +48,20 @@ ColdStart = Annotated[
 MinGain = Annotated[
     float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="guarded: seconds that a new plan has to save.")
 ]
-Confirm = Annotated[int, typer.Option(min=1, metavar="N", help="guarded: looks in a row at which it has to hold.")]
+Confirm = Annotated[
+    int, typer.Option(min=1, metavar="N", help="guarded: windows after it was made that have to speak for it.")
+]
+Certainty = Annotated[
+    float,
+    typer.Option(min=0.0, metavar="Z", help="guarded: standard errors by which its saving has to exceed its price."),
+]
 Cooldown = Annotated[int, typer.Option(min=0, metavar="WINDOWS", help="guarded: rest after a change.")]
 MinInterval = Annotated[
     int, typer.Option(min=1, metavar="WINDOWS", help="guarded: between two changes, even when ranks suddenly run hot.")
 ]
-Horizon = Annotated[int, typer.Option(min=1, metavar="WINDOWS", help="guarded: how long a plan has to earn its price.")]
+Horizon = Annotated[
+    int, typer.Option(min=1, metavar="WINDOWS", help="guarded: a first guess at how long a regime lasts.")
+]
 StepLimit = Annotated[
     float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="guarded: slots that one change may fetch.")
 ]

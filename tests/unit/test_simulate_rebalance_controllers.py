@@ -10,7 +10,7 @@ from easybalance_sim.arrays import AnyArray
 from easybalance_sim.plan.migration import moving_slots
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.rebalance.controllers.fixed import Fixed
-from easybalance_sim.simulate.rebalance.controllers.guarded import Guard, Guarded
+from easybalance_sim.simulate.rebalance.controllers.guarded import Guard, Guarded, Trial
 from easybalance_sim.simulate.rebalance.controllers.layerwise import DECAY, Layerwise, remembered
 from easybalance_sim.simulate.rebalance.controllers.periodic import Periodic
 from easybalance_sim.simulate.rebalance.controllers.swaps import Swaps
@@ -165,14 +165,66 @@ def test_a_sudden_change_is_planned_from_one_window_and_confirmed_on_the_next() 
     assert _course(windows)[0] == 31
 
 
-def test_without_the_quick_way_older_windows_are_forgotten_and_looks_come_in_a_row() -> None:
-    windows = _traffic(90, lambda number: (0, 1, 2, 3) if number < 30 else (0, 4, 1, 5), 100)
-    slow = replace(QUICK, hot=99.0)
-    loop = _guarded(slow)
-    course = run(windows, [(loop, RANKS)], loop.service)[0]
-    first = course.replans[0].window
-    assert loop.alarms and first >= loop.alarms[0] + slow.check_every * slow.confirm
-    assert _course(windows, replace(slow, confirm=4))[0] >= first + 2 * slow.check_every
+def test_what_proves_itself_after_a_sudden_change_ends_what_was_remembered() -> None:
+    windows = _traffic(60, lambda number: (0, 1, 2, 3) if number < 30 else (0, 4, 1, 5), 100)
+    loop = _guarded()
+    run(windows, [(loop, RANKS)], loop.service)
+    assert loop.alarms[0] == 31
+    # 256 + 60 windows, shared by the regimes that ended and the one that is guessed.
+    assert loop._horizon() == pytest.approx((256 + 60) / (1 + len(loop.alarms)))
+
+
+def _saves(share: float, swing: float, later: int) -> int | None:
+    """Looks until a candidate is taken that saves `share` ± `swing` of a window, at most `later`."""
+    loop = _guarded(replace(QUICK, min_gain=0.005))
+    trial = Trial(plan=RANKS)
+    for look in range(1, later + 1):
+        trial.later += 1
+        trial.saved.append(share + swing * (-1) ** look)
+        trial.seconds.append(100.0)
+        loop._trial = trial
+        if loop._look(trial, MOVED) is not None:
+            return look
+    return None
+
+
+MOVED = toy_plan([[0, 4, 1, 5, 2, 7, 3, 6]] * 2, 4, 8)
+
+
+def test_the_larger_the_saving_the_fewer_windows_it_has_to_show_it_on() -> None:
+    looks = [_saves(share, 0.001, 30) for share in (0.05, 0.015, 0.008)]
+    assert looks == [1, 2, 3]
+
+
+def test_the_noisier_the_saving_the_more_windows_it_takes() -> None:
+    assert _saves(0.05, 0.0, 30) == 1
+    quiet, noisy = _saves(0.012, 0.002, 16), _saves(0.02, 0.02, 16)
+    assert quiet is not None and noisy is not None and quiet < noisy
+    assert _saves(0.02, 0.09, 16) is None
+
+
+def test_a_candidate_that_is_older_than_the_memory_makes_room() -> None:
+    loop = replace(_guarded(), service=toy_service(4, 2, nvlink_bytes_per_s=1e-9))
+    trial = Trial(plan=RANKS, saved=[0.2], seconds=[1.0], later=QUICK.memory - 1)
+    loop._trial = trial
+    assert loop._look(trial, MOVED) is None and loop._trial is trial
+    trial.later += 1
+    assert loop._look(trial, MOVED) is None and loop._trial is None
+
+
+def test_more_windows_have_to_speak_for_it_when_asked() -> None:
+    windows = _traffic(60, lambda number: (0, 1, 2, 3) if number < 30 else (0, 4, 1, 5), 100)
+    assert _course(windows, replace(QUICK, confirm=5))[0] >= 35
+
+
+def test_a_window_without_traffic_tells_nothing() -> None:
+    windows = _traffic(60, lambda number: (0, 1, 2, 3) if number < 30 else (0, 4, 1, 5), 100)
+    idle = [replace(window, tokens=window.tokens * 0, drawn=window.drawn * 0) for window in windows[:1]]
+    loop, other = _guarded(), _guarded()
+    for window in windows[:30]:
+        assert loop.observe(window, RANKS, busy=False) == other.observe(window, RANKS, busy=False)
+        assert loop.observe(idle[0], RANKS, busy=False) is None
+    assert len(loop._seen) == len(other._seen) and loop._served == 30
 
 
 def test_a_change_that_does_not_last_is_not_confirmed() -> None:
