@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import offset_options, offset_table, options, plan_options, report_table
 from easybalance_sim.cli.console import Console, Format, emit
+
+if TYPE_CHECKING:
+    from easybalance_sim.mechanisms.request import OffsetRequest
 
 
 def offset(
@@ -56,7 +60,6 @@ def offset(
     report_table.warn_of_first_run(console)
     from easybalance_sim.errors import UsageError
     from easybalance_sim.mechanisms.request import OffsetRequest
-    from easybalance_sim.mechanisms.run import offset as run
     from easybalance_sim.planning.session import Settings
 
     if scenario is not None:
@@ -76,12 +79,20 @@ def offset(
         step_ms=step_ms, delay=delay, controller=controller, gain=gain, cap=cap, force=force,
         parts=tuple(part or ()), output=output, plan_output=stagger_output, figure=figure,
     )  # fmt: skip
+    report = _run(request, console)
+    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))
+
+
+def _run(request: OffsetRequest, console: Console) -> dict[str, Any]:
+    """The report; the figure is drawn when all of it is there."""
+    from easybalance_sim.mechanisms.run import offset as run
+
     report = run(request, console)
-    if figure is not None:
+    if request.figure is not None:
         from easybalance_sim.files import write_text
         from easybalance_sim.report.front_figure import svg_of
 
-        write_text(figure, svg_of(report))
-        report["files"]["figure"] = str(figure)
+        write_text(request.figure, svg_of(report))
+        report["files"]["figure"] = str(request.figure)
     report["notes"] = console.notes
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))
+    return report

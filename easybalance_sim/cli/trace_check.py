@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from easybalance_sim.cli.console import Console, Format, emit, say_notes
+from easybalance_sim.cli.console import Console, Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import OutputFormat, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line
 
@@ -15,11 +15,12 @@ def check(
 ) -> None:
     """Read every row once and say `ok`, or name the first fault: file, column, row and layer.
 
-    Exit 0 ok, 2 for a trace that cannot be used.
+    Then: which what-ifs of `ebsim offset` it supports, and why not. Exit 0 ok, 2 for a trace that cannot be used.
 
     \b
     Example: ebsim trace check traces/tinymoe.parquet
     """
+    from easybalance_sim.simulate.offsets.support import what_ifs
     from easybalance_sim.trace.dataset import TokenTrace, open_trace
 
     trace = open_trace(traces)
@@ -27,10 +28,13 @@ def check(
     if isinstance(trace, TokenTrace):
         scan = trace.check(Console().progress("check", trace.tokens))
     known, notes = facts(trace, scan), scan.notes if scan else ()
+    possible = what_ifs(trace)
     if format is Format.TABLE:
         emit(f"ok {', '.join(str(path) for path in traces)}: {facts_line(known)}")
+        emit(aligned([(f"  {one.name}", "yes" if one.supported else "no", one.why) for one in possible], left=3))
         say_notes(notes)
         return
     document = {"ok": True, "traces": [str(path) for path in traces], **known}
     document |= {"phases": by_phase(trace, scan), "workloads": by_workload(trace, scan), "notes": list(notes)}
+    document["what_ifs"] = [one.to_dict() for one in possible]
     emit(json.dumps(document, indent=2))

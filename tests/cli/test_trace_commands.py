@@ -67,6 +67,18 @@ def test_check_of_the_sample() -> None:
     }  # fmt: skip
 
 
+def test_check_says_which_what_ifs_a_trace_supports() -> None:
+    scored = SAMPLE.with_name("tinymoe_scores.parquet")
+    known = {path: {one["name"]: one for one in run_json("check", path)["what_ifs"]} for path in (SAMPLE, scored)}
+    assert set(known[SAMPLE]) == set(known[scored]) >= {"placements", "router offsets", "stability of offsets"}
+    assert all(one["supported"] for one in known[scored].values())
+    assert {name for name, one in known[SAMPLE].items() if not one["supported"]} == {
+        "router offsets", "stability of offsets", "re-routing"
+    }  # fmt: skip
+    table = run("check", SAMPLE).stdout
+    assert "router offsets        no   the trace holds no scores to choose experts by: record with all_scores" in table
+
+
 def test_the_sample_says_its_model() -> None:
     meta = json.loads(pq.read_schema(SAMPLE).metadata[b"ebsim.trace"])
     assert (meta["hidden"], meta["intermediate"], meta["matrices"]) == (128, 64, 3)

@@ -70,7 +70,7 @@ def _on_scores(steps: RecordedSteps) -> tuple[WhatIf, ...]:
     try:
         scores = scores_of(steps)
     except TraceError as error:
-        return tuple(WhatIf(name=name, supported=False, why=str(error)) for name in _ON_SCORES)
+        return tuple(WhatIf(name=name, supported=False, why=f"{error.what}: {error.fix}") for name in _ON_SCORES)
     offsets, stability, rerouting = _ON_SCORES
     why = _SAYS[scores.mode]
     return (

@@ -202,7 +202,7 @@ def require_scores(steps: RecordedSteps) -> None:
     """Raise `TraceError` for a trace from which another choice of experts cannot be told."""
     if steps.scores is None and steps.runner_up_scores is None:
         raise TraceError(
-            "the trace holds no scores, so what a router would choose otherwise cannot be told",
+            "the trace holds no scores to choose experts by",
             where="column all_scores",
             fix="record with all_scores (docs/recording.md)",
         )
