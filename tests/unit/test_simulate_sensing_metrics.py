@@ -139,7 +139,8 @@ def test_the_hottest_rank_and_node_of_each_metric() -> None:
     tokens = found.ranks["expert_tokens_per_s"]
     assert (found.ticks, found.tick_s) == (20, 0.05)
     assert tokens.by_unit == pytest.approx([280, 40, 40, 40])
-    assert (tokens.hottest, tokens.mean, tokens.ratio) == (0, pytest.approx(100), pytest.approx(2.8))
+    assert tokens.hottest == 0
+    assert (tokens.mean, tokens.ratio) == pytest.approx((100, 2.8))
     assert found.nodes["expert_tokens_per_s"].by_unit == pytest.approx([160, 40])
     assert found.nodes["expert_tokens_per_s"].ratio == pytest.approx(1.6)
     # Two experts are read where one is on the others: the rank is hotter by tokens than by bytes or seconds.
