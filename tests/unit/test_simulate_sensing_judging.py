@@ -85,7 +85,7 @@ def test_loads_without_noise_are_told_by_the_shorter_window() -> None:
     (kind,) = judge_detectors(steps, contiguous(1, 8, 4), ONE_NODE, DetectorRequest(kinds=("rank heat",))).kinds
     scores = {score.rule: score for score in kind.scores}
     # Hot for 100 steps: called after some 27, which is right until 40 before the end, and held for 9 more.
-    assert scores["last 3 windows"].precision == pytest.approx((100 - 27 - 28) / (100 - 27 + 9), abs=0.02)
+    assert scores["last 3 windows"].precision == pytest.approx((100 - 27 - 28) / (100 - 27 + 9), abs=0.03)
     assert scores["last window"].f1 > scores["last 3 windows"].f1
     assert scores["last window"].kept > scores["last 3 windows"].kept
     assert scores["growing counts"].recall < 0.2

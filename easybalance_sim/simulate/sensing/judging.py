@@ -25,7 +25,7 @@ FEWEST_HOT, MOST_HOT = 0.005, 0.25
 """Of (step, unit) pairs. A threshold that next to nothing stays over tests no rule, nor does one that is the rule."""
 QUIET = 0.05
 """Of the mean traffic: steps before it has come up or after it has died down are not scored."""
-MOST_CELLS = 1 << 24
+MOST_CELLS = 1 << 22
 """Steps × experts that are looked at; of more layers every so many-th is."""
 KINDS = ("rank of a layer", "rank heat", "node heat", "expert")
 
