@@ -81,6 +81,7 @@ def gpt_oss(seed: int) -> RecordedSteps:
 
 TRACES: dict[str, tuple[Callable[[int], RecordedSteps], str, str]] = {
     "TinyMoE": (tinymoe, "time", ""),
+    "TinyMoE by request": (tinymoe, "request", ""),
     "GPT-OSS-20B": (gpt_oss, "request", "gpt-oss-20b"),
 }
 
