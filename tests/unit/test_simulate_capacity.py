@@ -1,0 +1,89 @@
+"""Capacity scenarios: parsing, and the parts by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from easybalance_sim.arrays import frozen
+from easybalance_sim.errors import UsageError
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.simulate.capacity.dispatching import capped, dealt, even, least_loaded
+from easybalance_sim.simulate.capacity.run import most_gap
+from easybalance_sim.simulate.capacity.scenario import load_scenario
+from easybalance_sim.simulate.capacity.stacking import stacked
+from easybalance_sim.simulate.capacity.traffic import chosen
+
+SCENARIO = Path(__file__).parents[2] / "scenarios" / "easybalance-8xa100.toml"
+
+
+def test_the_described_set_up_is_read() -> None:
+    found = load_scenario(SCENARIO)
+    assert found.model.layers * found.model.experts == 512
+    assert found.model.params == pytest.approx(130e9, rel=0.01)
+    assert found.claim.gain == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("ranks = 8", "ranks = 8\ncolour = 1", "colour"),
+        ("top_k = 4", 'top_k = "many"', r"\$\.model\.top_k"),
+        ("share = 0.4", "share = 0.3", "shares sum to 0.9"),
+        ('shape = "graded"', 'shape = "odd"', "heat.shape"),
+        ("cold_card = 7", "cold_card = 4", "two of 1..8"),
+        ("experts = 16\n", "experts = 12\n", "do not divide"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, old: str, new: str, line: str) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text(SCENARIO.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(UsageError, match=line):
+        load_scenario(path)
+
+
+def test_the_placement_in_force_has_the_described_gap() -> None:
+    found = load_scenario(SCENARIO)
+    seen = stacked(found.model, found.traffic, found.heat, found.ranks, found.seed)
+    assert seen.gap == pytest.approx(4.0, rel=1e-3)
+    assert (int(seen.heat.argmax()) + 1, int(seen.heat.argmin()) + 1) == (4, 7)
+
+
+def test_few_hot_layers_cannot_make_the_gap() -> None:
+    """24 even layers and 8 that one card serves alone: 24 + 64 over 24."""
+    assert most_gap(32, 8, 8) == pytest.approx(88 / 24)
+
+
+def test_shares_of_a_layer_sum_to_top_k() -> None:
+    shares = chosen(np.array([[4.0, 2.0, 1.0, 1.0]]), 2)
+    assert shares.sum() == pytest.approx(2.0)
+    assert (np.diff(shares[0]) <= 0).all()
+
+
+def test_whole_parts_add_up() -> None:
+    assert dealt(np.array([7]), np.array([[1.0, 1.0, 2.0]])).sum() == 7
+    assert dealt(np.array([5]), np.zeros((1, 3))).tolist() == [[5, 0, 0]]
+
+
+def _plan() -> Plan:
+    """Rank 0 holds experts 0 and 1, rank 1 experts 0 and 2."""
+    return Plan(expert_of_slot=frozen([[0, 1, 0, 2]], np.int32), slots_per_rank=np.array([2, 2]), experts=3, policy="x")
+
+
+def test_the_least_loaded_replica_levels_ranks() -> None:
+    """20 of expert 0 beside 10 and 2: ranks end at 16 each."""
+    slots = least_loaded(frozen([[[20, 10, 2]]], np.int32), _plan())
+    assert slots.tolist() == [[[6, 10, 14, 2]]]
+
+
+def test_a_cap_moves_what_is_too_much() -> None:
+    below, moved = capped(frozen([[[20, 10, 2, 0]]], np.int32), _plan(), 1.25)
+    assert below.sum() == 32
+    assert below[0, 0, :2].sum() == 20
+    assert moved == pytest.approx(10 / 32)
+
+
+def test_all_ranks_alike() -> None:
+    assert even(frozen([[[20, 10, 2]]], np.int32), _plan()).tolist() == [[[8, 8, 8, 8]]]
