@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from easybalance_sim.arrays import frozen
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.capacity.dispatching import capped, dealt, even, least_loaded
-from easybalance_sim.simulate.capacity.run import most_gap
+from easybalance_sim.simulate.capacity.run import UNITS, most_gap, run
 from easybalance_sim.simulate.capacity.scenario import load_scenario
 from easybalance_sim.simulate.capacity.stacking import stacked
 from easybalance_sim.simulate.capacity.traffic import chosen
@@ -87,3 +89,22 @@ def test_a_cap_moves_what_is_too_much() -> None:
 
 def test_all_ranks_alike() -> None:
     assert even(frozen([[[20, 10, 2]]], np.int32), _plan()).tolist() == [[[8, 8, 8, 8]]]
+
+
+def test_a_small_cluster_from_start_to_end() -> None:
+    """Four layers: staggering gains exactly nothing under a barrier per layer, and nothing passes ranks alike."""
+    whole = load_scenario(SCENARIO)
+    small = msgspec.structs.replace(
+        whole,
+        model=msgspec.structs.replace(whole.model, layers=4, dense_params=0.4e9),
+        service=msgspec.structs.replace(whole.service, steps=8, step_bound_ms=20.0),
+        other_reading=None,
+    )
+    told: list[int] = []
+    report = run(small, told.append)
+    assert {rung.mechanism: rung.alone_gain for rung in report.rungs}["staggering"] == 1.0
+    assert 1.0 < report.lossless_gain <= report.total_gain <= report.perfect.qps / report.baseline.qps * 1.001
+    assert report.plausibility.plausible == (report.plausibility.needed_peak_share <= 1)
+    assert len(told) <= UNITS
+    assert "claim" in report.explained()[0]
+    assert json.loads(json.dumps(report.to_dict()))["lossless_gain"] == report.lossless_gain

@@ -54,7 +54,8 @@ def dealt(amount: IntArray, share: FloatArray) -> IntArray:
     ends = np.cumsum(np.where(total > 0, share / np.where(total > 0, total, 1.0), first), axis=-1)
     ends[..., -1] = 1.0
     upto = np.floor(ends * amount[..., None] + 1e-9).astype(np.int64)
-    return np.diff(upto, axis=-1, prepend=0)
+    parts: IntArray = np.diff(upto, axis=-1, prepend=0)
+    return parts
 
 
 def capped(slot_tokens: Int32Array, plan: Plan, cap: float) -> tuple[Int32Array, float]:

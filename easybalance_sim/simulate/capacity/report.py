@@ -11,8 +11,9 @@ from easybalance_sim.simulate.capacity.speed import Capacity
 @dataclass(frozen=True, kw_only=True)
 class Rung:
     """One mechanism. alone, stacked: what it sustains by itself, and on top of those before it that helped · kept:
-    whether it helps there · alone_gain, total_gain: over the baseline · added: over what was there · lossless · changed: share of assignments that the offset and
-    re-routing change when stacked; 0 for lossless ones."""
+    whether it helps there · alone_gain, total_gain: over the baseline · added: over what was there · lossless ·
+    alone_changed, changed: share of assignments that go elsewhere for it, alone and with all before it; 0 for lossless
+    ones."""
 
     mechanism: str
     alone: Capacity
@@ -22,6 +23,7 @@ class Rung:
     added: float
     kept: bool
     lossless: bool
+    alone_changed: float
     changed: float
 
 
@@ -119,7 +121,12 @@ class Report:
         lines = [
             f"{rung.mechanism}: alone x{rung.alone_gain:.2f}, on top of those before x{rung.added:.3f}"
             + ("" if rung.kept else " (left out again)")
-            + ("" if rung.lossless else f", lossy: changes {100 * rung.changed:.1f} % of assignments")
+            + (
+                ""
+                if rung.lossless
+                else f", lossy: changes {100 * rung.alone_changed:.1f} % of assignments alone, "
+                f"{100 * rung.changed:.1f} % there"
+            )
             for rung in self.rungs
         ]
         return [

@@ -78,6 +78,7 @@ def _climb(variants: Variants, baseline: Capacity, advance: Callable[[int], None
                 added=_ratio(top, before),
                 kept=helps,
                 lossless=name not in LOSSY,
+                alone_changed=alone.moved + (variants.offset(NOTHING).changed if name == "offset" else 0.0),
                 changed=0.0 if name not in LOSSY else offset + top.moved,
             )
         )

@@ -74,7 +74,7 @@ def chosen(weights: FloatArray, top_k: int) -> FloatArray:
         enough = -np.expm1(-scaled * np.exp(middle)).sum(axis=-1, keepdims=True) > top_k
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     shares: FloatArray = -np.expm1(-scaled * np.exp((low + high) / 2))
-    return shares * (top_k / shares.sum(axis=-1, keepdims=True))
+    return np.asarray(shares * (top_k / shares.sum(axis=-1, keepdims=True)))
 
 
 def step_topics(mix: FloatArray, traffic: Traffic, tokens: int, steps: int, seed: int) -> IntArray:

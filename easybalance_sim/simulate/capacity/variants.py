@@ -53,13 +53,11 @@ class Variants:
     def __init__(self, cluster: Cluster, like: Variants | None = None) -> None:
         """like: variants of a scenario that may differ in nothing but `service`: all that these have made is shared."""
         self.cluster, self.scenario = cluster, cluster.scenario
+        self._plans: dict[frozenset[str], Plan] = {} if like is None else like._plans
+        self._offsets: dict[frozenset[str], Offset] = {} if like is None else like._offsets
+        self._counts: dict[tuple[int, int, int], Int32Array] = {} if like is None else like._counts
         if like is not None:
-            self._plans, self._offsets, self._counts = like._plans, like._offsets, like._counts
             self.in_force, self._past = like.in_force, like._past
-            return
-        self._plans: dict[frozenset[str], Plan] = {}
-        self._offsets: dict[frozenset[str], Offset] = {}
-        self._counts: dict[tuple[int, int, int], Int32Array] = {}
 
     @cached_property
     def in_force(self) -> Stacked:
@@ -153,4 +151,4 @@ class Variants:
 
     def _window_loads(self, plan: Plan) -> FloatArray:
         loads = rank_loads(self._past, plan)
-        return loads.reshape(-1, WINDOW_STEPS, *loads.shape[1:]).sum(axis=1)
+        return np.asarray(loads.reshape(-1, WINDOW_STEPS, *loads.shape[1:]).sum(axis=1))
