@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import offset_options, offset_table, options, plan_options, report_table
@@ -65,7 +66,8 @@ def offset(
     if scenario is not None:
         if traces:
             raise UsageError("a scenario brings its own traffic", where="--scenario", fix="leave out TRACE")
-        raise UsageError("not yet", where="--scenario")
+        _of_scenario(scenario, console, format)
+        return
     if not traces:
         raise UsageError("which trace?", where="TRACE", fix="name a token trace, or a --scenario")
     settings = Settings(
@@ -81,6 +83,16 @@ def offset(
     )  # fmt: skip
     report = _run(request, console)
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))
+
+
+def _of_scenario(path: Path, console: Console, format: Format) -> None:
+    """Print what becomes of a capacity claim."""
+    from easybalance_sim.simulate.capacity.run import UNITS, run
+
+    report = run(path, console.progress("asking what the cluster sustains", UNITS))
+    document = {"scenario": str(path), **report.to_dict(), "explained": report.explained(), "notes": console.notes}
+    as_json = format is Format.JSON
+    emit(json.dumps(document, indent=2, allow_nan=False) if as_json else offset_table.of_scenario(document))
 
 
 def _run(request: OffsetRequest, console: Console) -> dict[str, Any]:

@@ -63,7 +63,11 @@ Parts = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Simulate a gain that is refused.")]
 Scenario = Annotated[
     Path | None,
-    typer.Option("--scenario", metavar="FILE.toml", help="A capacity claim instead of a trace (see scenarios)."),
+    typer.Option(
+        "--scenario",
+        metavar="FILE.toml",
+        help="A capacity claim instead of a trace: scenarios/easybalance-8xa100.toml is one.",
+    ),
 ]
 Output = Annotated[
     Path | None,

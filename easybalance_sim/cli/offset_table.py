@@ -20,6 +20,45 @@ def of(report: Section) -> str:
     return "\n\n".join([*blocks, *_files(report)])
 
 
+def of_scenario(report: Section) -> str:
+    """A capacity claim: the answer, what each mechanism adds, and on which assumptions it hangs."""
+    rungs = [("mechanism", "alone, requests/s", "gain", "on top", "all so far", "changed", "")]
+    rungs += [_rung(rung) for rung in report["rungs"]]
+    rows = [("assumption", "baseline, requests/s", "gap", "a layer", "lossless", "lossy too", "all alike", "claim")]
+    rows += [_assumption(one) for one in report["assumptions"]]
+    answer, baseline, *rest = report["explained"]
+    told = [line for line in rest if not _tabled(line, report)]
+    told += [f"seconds not calibrated (± {report['band_p90']:.0%}): {reason}" for reason in report["reasons"]]
+    return "\n\n".join([report["title"], f"{answer}\n{baseline}", aligned(rungs), aligned(rows), "\n".join(told)])
+
+
+def _rung(rung: Section) -> tuple[str, str, str, str, str, str, str]:
+    return (
+        rung["mechanism"], f"{rung['alone']['qps']:,.0f}", f"x{rung['alone_gain']:.2f}", f"x{rung['added']:.3f}",
+        f"x{rung['total_gain']:.2f}", "–" if rung["lossless"] else f"{rung['alone_changed']:.1%}",
+        "" if rung["kept"] else "left out again",
+    )  # fmt: skip
+
+
+def _assumption(one: Section) -> tuple[str, str, str, str, str, str, str, str]:
+    holds = "holds" if one["holds_lossless"] else "lossy only" if one["holds"] else "no"
+    gains = f"x{one['lossless']:.2f}", f"x{one['everything']:.2f}", f"x{one['perfect']:.2f}"
+    return (
+        one["name"],
+        f"{one['baseline']['qps']:,.0f}",
+        f"{one['gap']:.1f}x",
+        f"{one['layer_peak']:.2f}x",
+        *gains,
+        holds,
+    )
+
+
+def _tabled(line: str, report: Section) -> bool:
+    """Whether a line only says in words what a row says."""
+    names = [rung["mechanism"] for rung in report["rungs"]] + [one["name"] for one in report["assumptions"]]
+    return any(line.startswith(f"{name}:") for name in names)
+
+
 def _head(report: Section) -> str:
     plan, judged, past, trace = report["plan"], report["judged"], report["past"], report["trace"]
     return "\n".join(

@@ -172,3 +172,19 @@ def test_bad_input_is_one_line(arguments: tuple[str | Path, ...], says: str) -> 
 def test_what_only_the_trace_can_tell_is_one_line_too(arguments: tuple[str | Path, ...], says: str) -> None:
     done = ebsim_here("offset", *arguments)
     assert done.returncode == 2 and says in one_line_after_notes(done.stderr)
+
+
+def test_the_capacity_claim_is_judged_with_the_assumptions_it_hangs_on() -> None:
+    scenario = ROOT / "scenarios" / "easybalance-8xa100.toml"
+    done = ebsim("offset", "--scenario", scenario, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["claimed_gain"] == pytest.approx(1.4) and all(map(math.isfinite, _numbers(report)))
+    rungs = {rung["mechanism"]: rung for rung in report["rungs"]}
+    assert rungs["staggering"]["added"] == pytest.approx(1.0, abs=0.005)
+    holds = {one["holds_lossless"] for one in report["assumptions"]}
+    assert holds == {True, False}
+    assert not report["plausibility"]["needed_peak_share"] <= 1
+    assert "seconds" not in report["explained"][0] and report["explained"][0].startswith("the claim of x1.40 ")
+    refused = ebsim_here("offset", SCORES, "--scenario", scenario)
+    assert refused.returncode == 2 and "brings its own traffic" in one_line(refused)
