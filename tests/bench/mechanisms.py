@@ -1,4 +1,4 @@
-"""What mechanisms against rank imbalance buy and cost on the recording of a real (small) model, and how true a replay is.
+"""What mechanisms against rank imbalance buy and cost on the recording of a small model, and how true a replay is.
 
 `python -m tests.bench.mechanisms` prints the report and writes reports/mechanisms.md (a minute). The recording is read
 from ../shared/data and is no part of the package; the sample in traces/ is a piece of it.
@@ -26,6 +26,11 @@ start sensors. Nothing was tuned on the judged steps, but where a row says that 
 docs/method.md, "What else would balance".
 """
 
+FIDELITY = """The model was served again under each mechanism and its loss measured on 63,794 tokens; a replay only
+chooses again from recorded scores. Largest differences over the runs of a kind. Runs that swing without end, which the
+replay flags, are left out of the differences, and three on a plan that was not kept. `band`: runs whose measured loss
+lies in the printed band; it was calibrated on these same runs, so that is no proof."""
+
 
 def report() -> str:
     """The whole of it."""
@@ -35,10 +40,8 @@ def report() -> str:
 def _fidelity() -> Iterator[str]:
     """How far replays on recorded scores are from the model served again."""
     yield "## Replay against the model itself\n"
-    yield "The model was served again under each mechanism and its loss measured on 63,794 tokens; a replay only chooses"
-    yield "again from recorded scores. Largest differences over the runs of a kind. Runs that swing without end, which the"
-    yield "replay flags, are left out of the differences, and three on a plan that was not kept. `band`: runs whose measured"
-    yield "loss lies in the printed band; it was calibrated on these same runs, so that is no proof.\n"
+    yield from FIDELITY.splitlines()
+    yield ""
     yield "| runs | how many | flagged as swinging | step mean | step P99 | window mean | band |"
     yield "|---|---|---|---|---|---|---|"
     kinds = {"router offsets": False, "re-routing, factors, diversion, rotation, window plans": True}
