@@ -12,7 +12,6 @@ import pytest
 
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.sensing.judging import DetectorRequest, Kind, judge_detectors
-from easybalance_sim.simulate.sensing.table import detection_lines
 from easybalance_sim.simulate.steps.placements import contiguous, stacked
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
@@ -154,10 +153,11 @@ def test_hysteresis_finds_more_and_changes_its_mind_less(steps: RecordedSteps) -
         assert held.onsets_per_minute < plain.onsets_per_minute / 3
 
 
-def test_the_table_as_text(steps: RecordedSteps) -> None:
-    asked = DetectorRequest(kinds=("rank of a layer",), end=STEPS)
-    lines = detection_lines(judge_detectors(steps, contiguous(8, 64, 8), np.zeros(8, np.int64), asked))
-    assert lines[0] == "rank of a layer: 64 units, 2.8% stay over 1.2 of the mean"
-    row = next(line for line in lines if line.startswith("  last 3 windows")).split()
-    assert row[3:7] == ["2.7%", "0.474", "0.45", "0.46"]
-    assert "correlation with what comes: last window 0.54, last 3 windows 0.65, moving average 0.65" in lines[-2]
+def test_figures_of_ranks_of_layers(steps: RecordedSteps) -> None:
+    kind = kind_of(steps, contiguous(8, 64, 8), "rank of a layer")
+    assert (kind.units, kind.threshold, round(kind.hot, 3)) == (64, 1.2, 0.028)
+    row = next(score for score in kind.scores if score.rule == "last 3 windows")
+    assert [round(value, 3) for value in (row.fires, row.precision)] == [0.027, 0.474]
+    assert [round(value, 2) for value in (row.recall, row.f1)] == [0.45, 0.46]
+    seen = {name: round(value, 2) for name, value in kind.correlation.items()}
+    assert seen == {"last window": 0.54, "last 3 windows": 0.65, "moving average": 0.65, "trend": 0.32}

@@ -13,7 +13,6 @@ import pytest
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.staggering.run import Request, Staggering, stagger
-from easybalance_sim.simulate.staggering.table import table
 from easybalance_sim.simulate.steps.placements import contiguous, planned, stacked
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
@@ -109,9 +108,3 @@ def test_means_teach_labels_less_than_windows() -> None:
 def test_random_labels_undo_most_of_stacking() -> None:
     assert judged("stacked").row("random").heat_mean == pytest.approx(1.083, abs=SAME)
     assert judged("contiguous").row("random").heat_mean == pytest.approx(1.064, abs=0.015)
-
-
-def test_the_table_has_all_six_placements() -> None:
-    text = table({name: judged(name) for name in MEASURED})
-    print(text)
-    assert [line.split("  ")[0] for line in text.splitlines()[1:]] == list(MEASURED)

@@ -14,7 +14,6 @@ from easybalance_sim.simulate.sensing import judging
 from easybalance_sim.simulate.sensing.detectors import ARTICLE
 from easybalance_sim.simulate.sensing.judging import DetectorRequest, judge_detectors, scored_steps
 from easybalance_sim.simulate.sensing.series import Series
-from easybalance_sim.simulate.sensing.table import detection_lines
 from easybalance_sim.simulate.sensing.tally import Looked, Tally
 from easybalance_sim.simulate.sensing.verdict import judge
 from easybalance_sim.simulate.steps.placements import contiguous
@@ -157,10 +156,6 @@ def test_of_many_experts_some_layers_are_looked_at(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(judging, "MOST_CELLS", 200 * 2 * 8)
     (kind,) = judge_detectors(steps, contiguous(4, 8, 4), ONE_NODE, DetectorRequest(kinds=("expert",))).kinds
     assert (kind.units, kind.note) == (2 * 8, "experts of one of 2 layers")
-    assert (
-        "16 units (experts of one of 2 layers)"
-        in detection_lines(judge_detectors(steps, contiguous(4, 8, 4), ONE_NODE, DetectorRequest(kinds=("expert",))))[0]
-    )
 
 
 def test_windows_follow_the_length_of_a_step() -> None:

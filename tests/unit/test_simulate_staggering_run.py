@@ -14,7 +14,6 @@ from easybalance_sim.plan.migration import moving_slots
 from easybalance_sim.simulate.staggering.moves import fetched
 from easybalance_sim.simulate.staggering.relabel import relabelled
 from easybalance_sim.simulate.staggering.run import STAGES, Request, Staggering, stagger, staggered
-from easybalance_sim.simulate.staggering.table import table
 from easybalance_sim.simulate.steps.recorded import rank_loads
 from tests.staggering_steps import chance_plan, chance_steps
 
@@ -122,14 +121,10 @@ def test_a_slow_rank_takes_its_time() -> None:
     np.testing.assert_array_equal(outcome.plan.expert_of_slot[:, 6:], PLAN.expert_of_slot[:, 6:])
 
 
-def test_the_report_is_plain_json_and_the_table_has_a_line_per_plan() -> None:
+def test_the_report_is_plain_json() -> None:
     outcome = found()
     assert json.loads(json.dumps(outcome.to_dict(), allow_nan=False)) == outcome.to_dict()
     assert outcome.window_s == pytest.approx(4 * 0.025)
-    lines = table({"mine": outcome, "other": outcome}).splitlines()
-    assert len(lines) == 3
-    assert "->" in lines[1]
-    assert lines[2].startswith("other")
 
 
 def test_progress_is_told_in_stages() -> None:
