@@ -14,7 +14,7 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.capacity.dispatching import capped, dealt, even, least_loaded
 from easybalance_sim.simulate.capacity.run import UNITS, most_gap, run
-from easybalance_sim.simulate.capacity.scenario import load_scenario
+from easybalance_sim.simulate.capacity.scenario import Scenario, load_scenario
 from easybalance_sim.simulate.capacity.stacking import stacked
 from easybalance_sim.simulate.capacity.traffic import chosen
 
@@ -91,20 +91,27 @@ def test_all_ranks_alike() -> None:
     assert even(frozen([[[20, 10, 2]]], np.int32), _plan()).tolist() == [[[8, 8, 8, 8]]]
 
 
-def test_a_small_cluster_from_start_to_end() -> None:
-    """Four layers: staggering gains exactly nothing under a barrier per layer, and nothing passes ranks alike."""
+def _small(step_bound_ms: float) -> Scenario:
     whole = load_scenario(SCENARIO)
-    small = msgspec.structs.replace(
+    return msgspec.structs.replace(
         whole,
         model=msgspec.structs.replace(whole.model, layers=4, dense_params=0.4e9),
-        service=msgspec.structs.replace(whole.service, steps=8, step_bound_ms=20.0),
+        service=msgspec.structs.replace(whole.service, steps=8, step_bound_ms=step_bound_ms),
         other_reading=None,
     )
+
+
+def test_a_bound_that_no_step_keeps_is_refused() -> None:
+    with pytest.raises(UsageError, match="the step bound leaves no room for the smallest step, 128 tokens"):
+        run(_small(1.0))
+
+
+def test_a_small_cluster_from_start_to_end() -> None:
+    """Four layers: staggering gains exactly nothing under a barrier per layer, and nothing passes ranks alike."""
     told: list[int] = []
-    report = run(small, told.append)
+    report = run(_small(20.0), told.append)
     assert {rung.mechanism: rung.alone_gain for rung in report.rungs}["staggering"] == 1.0
     assert 1.0 < report.lossless_gain <= report.total_gain <= report.perfect.qps / report.baseline.qps * 1.001
-    assert report.plausibility.plausible == (report.plausibility.needed_peak_share <= 1)
     assert len(told) <= UNITS
     assert "claim" in report.explained()[0]
     assert json.loads(json.dumps(report.to_dict()))["lossless_gain"] == report.lossless_gain

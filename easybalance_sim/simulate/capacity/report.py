@@ -58,11 +58,6 @@ class Plausibility:
     fitting_request_tokens: float
     most_qps: float
 
-    @property
-    def plausible(self) -> bool:
-        """Whether the claimed baseline is below what every FLOP would give."""
-        return self.needed_peak_share <= 1.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report:

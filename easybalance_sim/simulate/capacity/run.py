@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from easybalance_sim.cost.expert import expert_cost
+from easybalance_sim.errors import UsageError
 from easybalance_sim.simulate.capacity.report import Assumption, Plausibility, Report, Rung
 from easybalance_sim.simulate.capacity.scenario import Scenario, load_scenario, require_possible
-from easybalance_sim.simulate.capacity.speed import Capacity, capacity
+from easybalance_sim.simulate.capacity.speed import LOADS, Capacity, capacity
 from easybalance_sim.simulate.capacity.times import cluster_of, flops_per_token
 from easybalance_sim.simulate.capacity.variants import LOSSY, MECHANISMS, PERFECT, Variants
 
@@ -25,12 +26,19 @@ UNITS = 16
 def run(scenario: Path | Scenario, advance: Callable[[int], None] = lambda done: None) -> Report:
     """All of a scenario, read from a file or given. `advance` is told of each mechanism and assumption done.
 
-    Raises `UsageError` for a scenario that does not fit together, `ProfileError` for a profile that cannot be read.
+    Raises `UsageError` for a scenario that does not fit together or whose cluster serves nothing, `ProfileError` for a
+    profile that cannot be read.
     """
     found = load_scenario(scenario) if isinstance(scenario, Path) else scenario
     require_possible(found)
     variants = Variants(cluster_of(found))
     baseline = capacity(variants, NOTHING)
+    if not baseline.qps:
+        raise UsageError(
+            f"{baseline.limit} leaves no room for the smallest step, {LOADS[0]} tokens",
+            where="scenario",
+            fix="give a larger service.step_bound_ms, or more memory",
+        )
     rungs = _climb(variants, baseline, advance)
     kernel = expert_cost(variants.cluster.profile, found.model.shape, "decode")
     seen = variants.in_force
