@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, frozen, sealed
+from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, frozen, sealed
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.layer_queue.queue import Jobs
@@ -37,15 +37,15 @@ def cut(steps: RecordedSteps, lanes: int, ranks: int) -> MicroBatches:
     """
     if lanes < 1:
         raise UsageError(f"{lanes} micro-batches in flight", where="layer queue", fix="give at least 1")
-    place, _, number = np.unique(steps.request, return_index=True, return_inverse=True)
-    dealt = np.argsort(np.argsort(_first_seen(number, len(place)))) % lanes
+    ids, seen, number = np.unique(steps.request, return_index=True, return_inverse=True)
+    dealt = np.argsort(np.argsort(seen)) % lanes
     key = steps.step_of_token * lanes + dealt[number]
     used, batch = np.unique(key, return_inverse=True)
     order = np.argsort(batch, kind="stable")
     start = np.searchsorted(batch[order], np.arange(len(used) + 1))
     rank = np.where(steps.source_rank < 0, steps.request, steps.source_rank) % ranks
     home = np.bincount(batch * ranks + rank, minlength=len(used) * ranks).reshape(-1, ranks)
-    first, last = np.full(len(place), len(used)), np.zeros(len(place), np.int64)
+    first, last = np.full(len(ids), len(used)), np.zeros(len(ids), np.int64)
     np.minimum.at(first, number, batch)
     np.maximum.at(last, number, batch)
     return MicroBatches(
@@ -55,13 +55,6 @@ def cut(steps: RecordedSteps, lanes: int, ranks: int) -> MicroBatches:
         first=sealed(first),
         last=sealed(last),
     )
-
-
-def _first_seen(number: AnyArray, requests: int) -> IntArray:
-    """int64[Q] place of the first token of each request."""
-    seen = np.full(requests, len(number))
-    np.minimum.at(seen, number, np.arange(len(number)))
-    return seen
 
 
 def dealt_evenly(counts: Int32Array, plan: Plan) -> Int32Array:

@@ -75,7 +75,8 @@ class QueueReport:
             lines.append(
                 f"{in_flight} in flight, {first.rule}: {self.lockstep_s / first.makespan_s:.3f} x the throughput of "
                 f"one; the best order ({best.rule}) {self.lockstep_s / best.makespan_s:.3f} x; no order can pass "
-                f"{self.lockstep_s / max(best.busiest_s, best.longest_lane_s):.3f} x (the busiest rank's work)"
+                f"{self.lockstep_s / max(best.busiest_s, best.longest_lane_s):.3f} x "
+                f"({'the busiest rank' if best.busiest_s >= best.longest_lane_s else 'the longest lane'}'s work)"
             )
         return lines
 
