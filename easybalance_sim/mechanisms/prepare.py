@@ -74,7 +74,7 @@ def prepare(request: OffsetRequest, tell: Listener) -> Prepared:
             "counts do not know steps or tokens", where=str(request.settings.traces[0]), fix="give a token trace"
         )
     past, judged = _halves(request, session, session.trace, document, tell)
-    whole = judged if request.past else read_steps(session.trace, session.selection(), gates=False, scores=False)[0]
+    whole = judged if request.past else _whole(request, session, session.trace)
     if request.step_ms is not None:
         past, judged, whole = (replace(steps, step_s=request.step_ms / 1e3) for steps in (past, judged, whole))
     window = max(1, round(request.sensor_ms / 1e3 / judged.step_s))
@@ -126,11 +126,22 @@ def _halves(
             tell_if_flattered(document, session, traffic.settings, tell)
         first, end = request.steps or (0, None)
         boundary = max(first, traffic.split.boundary)
+        if end is not None and end <= boundary:
+            raise UsageError(
+                f"steps to {end - 1} end before the half that is judged, which begins at step {boundary}",
+                where="--steps",
+                fix="let them end behind it, or give the past with --past",
+            )
         past, notes = read_steps(trace, chosen.of_side(traffic.split, FIT), first=first, gates=False, scores=False)
         judged, more = read_steps(trace, chosen, first=boundary, end=end)
     for line in dict.fromkeys((*notes, *more)):
         tell.note(line)
     return past, judged
+
+
+def _whole(request: OffsetRequest, session: Session, trace: TokenTrace) -> RecordedSteps:
+    first, end = request.steps or (0, None)
+    return read_steps(trace, session.selection(), first=first, end=end, gates=False, scores=False)[0]
 
 
 def _require_apart(past: RecordedSteps, scored: RecordedSteps) -> None:
