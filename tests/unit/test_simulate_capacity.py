@@ -80,6 +80,14 @@ def test_the_least_loaded_replica_levels_ranks() -> None:
     assert slots.tolist() == [[[6, 10, 14, 2]]]
 
 
+def test_two_replicas_on_one_rank_are_one() -> None:
+    """44 in all: expert 0, twice on rank 0 and once on rank 1, brings both ranks to 22."""
+    plan = Plan(
+        expert_of_slot=frozen([[0, 0, 1, 0, 2, 3]], np.int32), slots_per_rank=np.array([3, 3]), experts=4, policy="x"
+    )
+    assert least_loaded(frozen([[[30, 10, 2, 2]]], np.int32), plan).tolist() == [[[12, 0, 10, 18, 2, 2]]]
+
+
 def test_a_cap_moves_what_is_too_much() -> None:
     below, moved = capped(frozen([[[20, 10, 2, 0]]], np.int32), _plan(), 1.25)
     assert below.sum() == 32

@@ -26,13 +26,24 @@ def _level(counts: IntArray, plan: Plan, layer: int, out: IntArray) -> None:
     load = np.add.reduceat(out, plan.slot_start[:-1], axis=1)
     several = np.flatnonzero(plan.replicas[layer] > 1)
     several = several[np.argsort(-counts[:, several].sum(axis=0), kind="stable")]
-    slots_of = [np.flatnonzero(plan.expert_of_slot[layer] == expert) for expert in several]
+    slots_of = [_apart(plan, layer, expert, out) for expert in several.tolist()]
     for _ in range(SWEEPS):
         for expert, slots in zip(several.tolist(), slots_of, strict=True):
             ranks = plan.rank_of_slot[slots]
             beside = load[:, ranks] - out[:, slots]
             out[:, slots] = dealt(counts[:, expert], _levelled(beside, counts[:, expert]))
             load[:, ranks] = beside + out[:, slots]
+
+
+def _apart(plan: Plan, layer: int, expert: int, out: IntArray) -> IntArray:
+    """int64[N] slots of an expert on different ranks. A second one on a rank would share nothing: what it has of
+    int64[S, P] goes to the first."""
+    own = np.flatnonzero(plan.expert_of_slot[layer] == expert)
+    first = np.unique(plan.rank_of_slot[own], return_index=True)[1]
+    together = np.add.reduceat(out[:, own], first, axis=1)
+    out[:, own] = 0
+    out[:, own[first]] = together
+    return own[first]
 
 
 def _levelled(load: IntArray, amount: IntArray) -> FloatArray:

@@ -111,7 +111,7 @@ def point(variants: Variants, active: frozenset[str], tokens: int) -> Point:
     overhead = scenario.service.overhead_ms * 1e-3
     if queued:
         lasts, makespan = _queued(seconds, lanes, tokens // lanes, overhead, scenario.mechanisms.rule)
-        return _point(tokens, lasts, makespan / steps, step.moved)
+        return _point(tokens // lanes * lanes, lasts, makespan / steps, step.moved)
     lasts = overhead + (_joined(seconds) if scenario.service.sync == "layer" else _apart(seconds))
     return _point(tokens, lasts, float(lasts.mean()), step.moved)
 
