@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import PlanError, UsageError
@@ -198,15 +199,21 @@ def _others(session: Session, past: RecordedSteps, plan: Plan, window: int, tell
     advance = tell.progress("planning alternatives", len(names))
     found: dict[str, Plan] = {}
     for policy, each in names:
-        topology = replace(session.topology, slots_per_rank=each)
-        seed = session.settings.seed
         try:
-            made = placements.planned(policy, past, plan.ranks, int(each[0]), seed, window=window, topology=topology)
+            made = alternative(session, policy, past, each, window)
             found[f"{_TITLES[policy]}, {_slots(made)}"] = made
         except NotApplicable as reason:
             tell.note(f"no {_TITLES[policy]}: {reason}")
         advance(1)
     return found
+
+
+def alternative(session: Session, policy: str, steps: RecordedSteps, slots_per_rank: IntArray, window: int) -> Plan:
+    """The plan that a policy makes from these steps on so many slots. Raises `NotApplicable`."""
+    topology = replace(session.topology, slots_per_rank=slots_per_rank)
+    return placements.planned(
+        policy, steps, topology.ranks, int(slots_per_rank[0]), session.settings.seed, window=window, topology=topology
+    )
 
 
 _TITLES = {"window_search": "window plan", "eplb": "EPLB"}

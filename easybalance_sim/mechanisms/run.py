@@ -33,7 +33,7 @@ def offset(request: OffsetRequest, tell: Listener) -> dict[str, Any]:
     request = replace(request, parts=_parts(ready))
     ready = replace(ready, request=request)
     router = _router(ready, tell)
-    found = _Found(rows=front.lossless_rows(ready))
+    found = _Found(rows=front.lossless_rows(ready, tell))
     controllers = () if router is None else usual(router)
     if router is not None and request.controller:
         controllers = (asked_for(ready, router),)
@@ -78,8 +78,10 @@ def _feedback(ready: Prepared, router: Router, controllers: Any, tell: Listener)
     return feedback.section(ready, router, controllers, tell)
 
 
-def _rerouting(ready: Prepared, router: Router, _: Any, tell: Listener) -> tuple[dict[str, Any], list[Judged]]:
-    return rerouting.section(ready, router, tell)
+def _rerouting(
+    ready: Prepared, router: Router, controllers: Any, tell: Listener
+) -> tuple[dict[str, Any], list[Judged]]:
+    return rerouting.section(ready, router, controllers[0], tell)
 
 
 LOSSLESS = ("replicas", "staggering", "queue", "admission")

@@ -18,11 +18,12 @@ from easybalance_sim.cluster.hardware import load_profile
 from easybalance_sim.cluster.shapes import assumed_shape
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.cost.layer import layer_cost
-from easybalance_sim.simulate.replica_choice.alternatives import Alternative, Lossless, lossless
 from easybalance_sim.simulate.replica_choice.compare import Comparison, Request, compare
+from easybalance_sim.simulate.steps.balance import Balance
 from easybalance_sim.simulate.steps.placements import planned
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
+from tests.lossless_rows import Key, alternatives
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "tinymoe_routing"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recording is not there: {DATA}")
@@ -57,7 +58,6 @@ SEARCHED = {
     "window oracle (fit=test), 8x10": ("window_search", 10, "hindsight", "even"),
     "window 8x10 + least-loaded replica": ("window_search", 10, "past", "least-loaded"),
 }
-Key = tuple[str, int, str, str]
 
 
 @cache
@@ -76,10 +76,8 @@ def measured() -> dict[str, dict[str, float]]:
 
 
 @cache
-def found(seed: int) -> dict[Key, Alternative]:
-    past, now = steps()
-    rows = lossless(past, now, Lossless(ranks=8, slots_per_rank=(8, 10), seed=seed))
-    return {(row.placement, row.slots_per_rank, row.fitted, row.replicas): row for row in rows}
+def found(seed: int) -> dict[Key, Balance]:
+    return alternatives(*steps(), seed)
 
 
 def test_every_row_is_made_again() -> None:
@@ -88,7 +86,7 @@ def test_every_row_is_made_again() -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_placements_without_a_search(name: str) -> None:
-    ours, theirs = found(0)[EXACT[name]].balance, measured()[name]
+    ours, theirs = found(0)[EXACT[name]], measured()[name]
     assert ours.step_mean == pytest.approx(theirs["step_mean"], abs=0.01)
     assert ours.step_p99 == pytest.approx(theirs["step_p99"], abs=0.05)
     assert ours.window_mean == pytest.approx(theirs["win300_mean"], abs=0.01)
@@ -99,7 +97,7 @@ def test_placements_without_a_search(name: str) -> None:
 @pytest.mark.parametrize("name", SEARCHED)
 def test_searched_placements(name: str) -> None:
     theirs = measured()[name]
-    ours = [found(seed)[SEARCHED[name]].balance for seed in range(3)]
+    ours = [found(seed)[SEARCHED[name]] for seed in range(3)]
     for column, measure in MEASURES.items():
         values = [getattr(one, measure) for one in ours]
         worst = sum(values) / 3 if column.endswith("p99") else max(values)
@@ -110,7 +108,7 @@ def test_the_oracle_is_at_least_as_even_as_least_loaded_and_that_as_an_even_spli
     for seed in range(3):
         by_replicas: dict[tuple[str, int, str], dict[str, float]] = {}
         for (*key, replicas), row in found(seed).items():
-            by_replicas.setdefault(tuple(key), {})[replicas] = row.balance.step_mean  # type: ignore[arg-type]
+            by_replicas.setdefault(tuple(key), {})[replicas] = row.step_mean  # type: ignore[arg-type]
         chosen = [one for one in by_replicas.values() if len(one) > 1]
         assert len(chosen) == 4
         assert all(one["optimum"] <= one["least-loaded"] <= one["even"] for one in chosen)

@@ -23,9 +23,9 @@ from easybalance_sim.simulate.offsets.quality import Quality
 from easybalance_sim.simulate.quality.front import STEP_P99, Point, front
 from easybalance_sim.simulate.quality.judged import judged
 from easybalance_sim.simulate.quality.keeping import run_keeping_offsets
-from easybalance_sim.simulate.quality.lossless import chance_alone, replanned
+from easybalance_sim.simulate.quality.lossless import chance_alone, lossless, placed, replanned
 from easybalance_sim.simulate.quality.lossy_file import LossyDocument, document, read_lossy, write_lossy
-from easybalance_sim.simulate.quality.pareto import TableRequest, pareto_table
+from easybalance_sim.simulate.quality.pareto import table_of
 from easybalance_sim.simulate.quality.price import (
     DIVERSION,
     DROP,
@@ -38,8 +38,10 @@ from easybalance_sim.simulate.quality.price import (
     price,
 )
 from easybalance_sim.simulate.rerouting.overflow import Overflow
-from easybalance_sim.simulate.steps.placements import contiguous
+from easybalance_sim.simulate.steps.placements import contiguous, planned
+from easybalance_sim.simulate.steps.recorded import rank_loads
 from tests.scored_steps import scored, scored_steps
+from tests.staggering_steps import chance_steps
 
 LOOP = Loop(warm_up=12)
 NOTHING = Quality(changed=0.0, score_lost=0.0, gate_mass_replaced=0.0, top1_lost=0.0, dropped=0.0, assignments=100)
@@ -187,31 +189,28 @@ def test_chance_alone_keeps_the_tokens() -> None:
     np.testing.assert_array_equal(loads, chance_alone(steps, 4))
 
 
-def test_plans_made_anew_see_only_what_came_before() -> None:
-    counts = scored_steps().counts
-    loads = replanned(counts[:20], counts[20:], uniform(4, 4, 4), 10)
-    assert (loads.sum(axis=2) == 48).all()
-    other = counts.copy()
-    other[50:] = counts[50:][:, :, ::-1]
-    again = replanned(other[:20], other[20:], uniform(4, 4, 4), 10)
-    np.testing.assert_array_equal(loads[:30], again[:30])
+def test_plans_made_anew_follow_their_past_with_a_delay() -> None:
+    steps = chance_steps(3, steps=120, tokens=20)
+    past, now, cluster = steps.between(0, 72), steps.between(72, 120), uniform(4, 4, 3)
+    loads = replanned(past, now, cluster, 16, 8, delay=2)
+    assert loads.shape == (48, 3, 4)
+    for first in (0, 16, 32):
+        newest = 72 + first - 2
+        plan = planned("eplb", steps.between(newest - 8, newest), 4, 3)
+        np.testing.assert_array_equal(loads[first : first + 16], rank_loads(now.counts, plan)[first : first + 16])
+    with pytest.raises(UsageError, match="2 past steps are too few"):
+        replanned(past.between(0, 2), now, cluster, 16, 8, delay=2)
 
 
-def test_the_table_puts_lossless_rows_beside_lossy_ones() -> None:
-    steps = scored_steps(1, steps=200)
-    told: list[int] = []
-    scores = scored(0, steps=80)
-    request = TableRequest(
-        ranks=4, slots_per_rank=(4, 5), caps=(1.25,), offsets=(Controller(law=P, signal=LAYER, gain=0.02),),
-        replan_s=(0.5,), loop=LOOP, proposals=2000,
-    )  # fmt: skip
-    table = pareto_table(scores, steps, request, told.append)
-    names = [row.name for row in table.rows]
-    assert len(told) == len(names) == len(set(names))
-    assert {"contiguous 4×4", "EPLB 4×5 + least-loaded replica", "EPLB 4×4 every 0.5 s"} <= set(names)
-    lossy = [row for row in table.rows if not row.point.lossless]
-    assert all("cap" in row.name or "layer P" in row.name for row in lossy) and lossy
-    assert not any(p.name.startswith("floor") for p in table.by_mean.points)
+def test_the_table_has_fronts_without_floors() -> None:
+    steps, plan = scored_steps(), contiguous(2, 16, 4)
+    rows = [
+        lossless("floor: chance", chance_alone(steps, 4), 16, floor=True),
+        placed("contiguous", steps.counts, plan),
+    ]
+    table = table_of(rows)
+    assert [point.name for point in table.by_mean.points] == [point.name for point in table.by_p99.points]
+    assert [point.name for point in table.by_mean.points] == ["contiguous"]
     assert json.loads(json.dumps(table.to_dict()))["fronts"][0]["axis"] == "step_mean"
 
 

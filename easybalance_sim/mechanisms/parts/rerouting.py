@@ -9,7 +9,7 @@ from easybalance_sim.mechanisms.parts.feedback import Router
 from easybalance_sim.mechanisms.prepare import Prepared
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener
-from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER
+from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER, Controller
 from easybalance_sim.simulate.offsets.loop import Mechanism, run
 from easybalance_sim.simulate.offsets.stability import oscillation
 from easybalance_sim.simulate.quality.judged import Judged, judged
@@ -18,7 +18,8 @@ from easybalance_sim.simulate.rerouting.overflow import Overflow
 from easybalance_sim.simulate.rerouting.rotation import STRIPED, Rotation
 from easybalance_sim.simulate.rerouting.tiers import Tiers, full_rerouting, graded
 
-CAPS = (1.3, 1.2, 1.1, 1.05)
+CAPS = (1.5, 1.3, 1.2, 1.1, 1.05)
+USUAL_CAP = 1.1
 
 
 def caps(ready: Prepared) -> tuple[float, ...]:
@@ -26,20 +27,23 @@ def caps(ready: Prepared) -> tuple[float, ...]:
     return CAPS if ready.request.cap is None else (ready.request.cap,)
 
 
-def mechanisms(ready: Prepared) -> Iterator[tuple[str, Plan, Mechanism]]:
+def mechanisms(ready: Prepared, offset: Controller) -> Iterator[tuple[str, Plan, Mechanism]]:
     """(name of the placement, placement, mechanism): caps on the plan under test and on the best placement of the same
-    memory, the others on the plan alone."""
+    memory, the others on the plan alone. offset: a light one, which is tried under a cap and on the other placement."""
     plan = ready.plan
     bases = [("plan", plan), *((name, other) for name, other in ready.others.items() if other.slots == plan.slots)]
     for name, base in bases[:2]:
         for cap in caps(ready):
             yield name, base, Overflow(cap=cap)
+        if base is not plan and ready.request.cap is None:
+            yield name, base, offset
     if ready.request.cap is not None:
         return
     load = ready.past.counts.sum(axis=0)
     others: tuple[Mechanism, ...] = (
-        Overflow(cap=1.1, rule="least"),
-        Overflow(cap=1.1, rule="drop"),
+        Overflow(cap=USUAL_CAP, inner=offset),
+        Overflow(cap=USUAL_CAP, rule="least"),
+        Overflow(cap=USUAL_CAP, rule="drop"),
         Tiers(tiers=((1.05, 0.9),), signal=HEAT),
         Tiers(tiers=((1.05, 0.8),), signal=LAYER),
         graded(HEAT, ready.judged.step_s),
@@ -51,9 +55,9 @@ def mechanisms(ready: Prepared) -> Iterator[tuple[str, Plan, Mechanism]]:
         yield "plan", plan, mechanism
 
 
-def section(ready: Prepared, router: Router, tell: Listener) -> tuple[dict[str, Any], list[Judged]]:
+def section(ready: Prepared, router: Router, offset: Controller, tell: Listener) -> tuple[dict[str, Any], list[Judged]]:
     """Every mechanism beside the run without."""
-    todo = list(mechanisms(ready))
+    todo = list(mechanisms(ready, offset))
     advance = tell.progress("re-routing", len(todo) * len(ready.judged))
     rows = []
     for name, plan, mechanism in todo:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from easybalance_sim import policies
 from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, sealed, stream
 from easybalance_sim.cluster.topology import Topology
+from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.policies import Problem
 from easybalance_sim.simulate.offsets.quality import Quality
 from easybalance_sim.simulate.quality.judged import NO_SENSOR, Judged
 from easybalance_sim.simulate.quality.price import LOSSLESS, Price
 from easybalance_sim.simulate.replica_choice.choose import choose
 from easybalance_sim.simulate.replica_choice.rules import SENSORS, rule_named
 from easybalance_sim.simulate.steps.balance import WINDOW_STEPS, balance
+from easybalance_sim.simulate.steps.placements import PROPOSALS, problem_of
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads
 
 LEAST_LOADED = "least-loaded"
+PLAN_DELAY = 4
+"""Steps that pass between the newest counts of a re-planned placement and its first step (100 ms of 25 ms steps)."""
 _NOTHING = Quality(
     changed=0.0, score_lost=0.0, gate_mass_replaced=0.0, top1_lost=0.0, dropped=0.0, assignments=0
 )  # fmt: skip
@@ -59,26 +60,31 @@ def least_loaded(name: str, counts: Int32Array, plan: Plan, window: int = WINDOW
 
 
 def replanned(
-    past_counts: AnyArray, counts: AnyArray, topology: Topology, every: int, policy: str = "eplb", groups: int = 1
+    past: RecordedSteps,
+    now: RecordedSteps,
+    topology: Topology,
+    every: int,
+    last: int,
+    *,
+    delay: int = PLAN_DELAY,
+    window: int = WINDOW_STEPS,
+    seed: int = 0,
 ) -> FloatArray:
-    """float64[S, L, R] loads when a policy plans anew every so many steps from as many steps before.
+    """float64[S, L, R] loads of `now` under a greedy placement made anew each `every` steps, replicas shared evenly.
 
-    past_counts: [S', L, E] of the steps just before · counts: [S, L, E].
+    It is made from the `last` steps, the newest of which is `delay` steps old: counts have to be gathered and experts
+    moved. Raises `UsageError` when the past is too short for the first one.
     """
-    parts = []
-    for seen, served in _periods(past_counts, counts, every):
-        problem = Problem(forecast=seen.astype(np.float64), windows=seen[None], topology=topology, groups=groups)
-        parts.append(rank_loads(served, policies.make(policy, problem)))
-    return sealed(np.concatenate(parts))
-
-
-def _periods(past: AnyArray, counts: AnyArray, every: int) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """What was seen before each period, summed to int64[L, E], and the counts of its steps."""
-    whole = np.concatenate([past[-every:], counts])
-    known = len(whole) - len(counts)
-    for first in range(0, len(counts), every):
-        seen = whole[max(0, known + first - every) : known + first]
-        yield seen.sum(axis=0, dtype=np.int64), counts[first : first + every]
+    if len(past) <= delay or min(every, last) < 1:
+        raise UsageError(f"{len(past)} past steps are too few to plan from", where="replanned")
+    counts = np.concatenate([past.counts, now.counts])
+    out = np.zeros((len(now), now.layers, topology.ranks))
+    for first in range(0, len(now), every):
+        newest = len(past) + first - delay
+        seen = counts[max(0, newest - last) : newest]
+        plan = policies.make("eplb", problem_of(seen, now.meta, topology, window, seed, PROPOSALS))
+        out[first : first + every] = rank_loads(now.counts[first : first + every], plan)
+    return sealed(out)
 
 
 def chance_alone(steps: RecordedSteps, ranks: int, seed: int = 0) -> FloatArray:
