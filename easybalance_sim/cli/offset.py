@@ -64,8 +64,7 @@ def offset(
     from easybalance_sim.planning.session import Settings
 
     if scenario is not None:
-        if traces:
-            raise UsageError("a scenario brings its own traffic", where="--scenario", fix="leave out TRACE")
+        _require_alone(traces, plan, past, controller, gain, cap, part, output, stagger_output, figure, ranks, cluster)
         _of_scenario(scenario, console, format)
         return
     if not traces:
@@ -83,6 +82,18 @@ def offset(
     )  # fmt: skip
     report = _run(request, console)
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))
+
+
+def _require_alone(*others: object) -> None:
+    """Refuse what a scenario would not look at."""
+    from easybalance_sim.errors import UsageError
+
+    if any(other not in (None, "", []) for other in others):
+        raise UsageError(
+            "a scenario brings its own traffic, cluster and mechanisms",
+            where="--scenario",
+            fix="leave out TRACE and all options but --format",
+        )
 
 
 def _of_scenario(path: Path, console: Console, format: Format) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.topology import Topology
@@ -22,6 +24,7 @@ from easybalance_sim.replay.traffic import TokenTraffic
 from easybalance_sim.simulate.steps import placements
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
+from easybalance_sim.trace.files import file_fingerprints
 
 MORE_SLOTS = 1.25
 """Slots of the alternative with replicas, where the plan under test has none."""
@@ -119,6 +122,8 @@ def _halves(
         first, end = request.steps or (0, None)
         judged, more = read_steps(trace, chosen, first=first, end=end)
         _require_apart(past, judged.between(min(request.warm_up, len(judged)), len(judged)))
+        if document is not None and _shares_files(document, [*trace.paths, *other.paths]):
+            tell.note("the plan was made from these traces: where it has seen judged steps it is flattered")
     else:
         traffic = session.traffic("time", HELD_OUT_SHARE, request.settings.seed)
         if not isinstance(traffic, TokenTraffic) or traffic.split is None:
@@ -127,11 +132,11 @@ def _halves(
             tell_if_flattered(document, session, traffic.settings, tell)
         first, end = request.steps or (0, None)
         boundary = max(first, traffic.split.boundary)
-        if end is not None and end <= boundary:
+        if (end is not None and end <= boundary) or first >= traffic.split.boundary:
             raise UsageError(
-                f"steps to {end - 1} end before the half that is judged, which begins at step {boundary}",
+                f"without --past the second half of the trace is judged, which begins at step {traffic.split.boundary}",
                 where="--steps",
-                fix="let them end behind it, or give the past with --past",
+                fix="let the range begin before and end behind it, or give the past with --past",
             )
         past, notes = read_steps(trace, chosen.of_side(traffic.split, FIT), first=first, gates=False, scores=False)
         judged, more = read_steps(trace, chosen, first=boundary, end=end)
@@ -140,18 +145,34 @@ def _halves(
     return past, judged
 
 
+def _shares_files(document: PlanDocument, paths: Sequence[Path]) -> bool:
+    return bool(set(document.trace.file_fingerprints) & set(file_fingerprints(paths)))
+
+
 def _whole(request: OffsetRequest, session: Session, trace: TokenTrace) -> RecordedSteps:
     first, end = request.steps or (0, None)
     return read_steps(trace, session.selection(), first=first, end=end, gates=False, scores=False)[0]
 
 
 def _require_apart(past: RecordedSteps, scored: RecordedSteps) -> None:
-    """Raise `UsageError` when a step that is scored is one that placements are made from."""
-    common, earlier, later = np.intersect1d(past.step, scored.step, return_indices=True)
-    same = (past.counts[earlier] == scored.counts[later]).all(axis=(1, 2))
+    """Raise `UsageError` when the past holds a token that is scored: of the same step, request and place in it, with
+    the same experts in all layers. Another sample of the same recording is found that way, too."""
+    frames = [
+        pd.DataFrame(
+            {
+                "step": steps.step[steps.step_of_token],
+                "request": steps.request,
+                "position": steps.position,
+                "token": np.arange(steps.tokens),
+            }
+        )
+        for steps in (past, scored)
+    ]
+    both = frames[0].merge(frames[1], on=["step", "request", "position"], suffixes=("_past", "_scored"))
+    same = (past.experts[both["token_past"]] == scored.experts[both["token_scored"]]).all(axis=(1, 2))
     if same.any():
         raise UsageError(
-            f"the past holds step {common[same][0]}, which is scored",
+            f"the past holds tokens of step {int(both['step'][same].min())}, which is scored",
             where="--past",
             fix=f"end it before, for instance with --past-steps {past.step[0]}:{scored.step[0]}",
         )
@@ -194,7 +215,8 @@ def _others(session: Session, past: RecordedSteps, plan: Plan, window: int, tell
     replicas."""
     slots = [plan.slots_per_rank]
     if not plan.redundant_slots:
-        slots.append(np.ceil(plan.slots_per_rank * MORE_SLOTS).astype(np.int64))
+        more = np.ceil(plan.slots_per_rank * MORE_SLOTS).astype(np.int64)
+        slots += [np.minimum(more, plan.experts)] if plan.ranks > 1 else []
     names = [(policy, each) for each in slots for policy in ("window_search", "eplb")]
     advance = tell.progress("planning alternatives", len(names))
     found: dict[str, Plan] = {}

@@ -72,6 +72,8 @@ def require_sound(request: OffsetRequest) -> None:
         raise UsageError("a gain of which controller?", where="--gain", fix="name it with --controller")
     if request.controller and request.cap is not None:
         raise UsageError("a controller or a cap, not both", where="--cap", fix="leave one out")
+    if request.parts:
+        _require_parts(request)
     if request.output is not None and not (request.controller or request.cap is not None):
         raise UsageError(
             "which mechanism is to be written?", where="--output", fix="choose one with --controller or --cap"
@@ -82,8 +84,20 @@ def require_sound(request: OffsetRequest) -> None:
             where="--stagger-output",
             fix="leave out --past, and --part unless it names staggering",
         )
-    for path in (request.output, request.plan_output, request.figure):
-        if path is not None:
-            require_place(path, keep=request.inputs())
+    written = [path for path in (request.output, request.plan_output, request.figure) if path is not None]
+    if len({path.absolute() for path in written}) < len(written):
+        raise UsageError("two results in one file", where=str(written[0]), fix="give each its own")
+    for path in written:
+        require_place(path, keep=request.inputs())
     if request.figure is not None and request.figure.suffix != ".svg":
         raise UsageError(f"{request.figure} is not an .svg file", where="--figure")
+
+
+def _require_parts(request: OffsetRequest) -> None:
+    """A controller acts in feedback, a cap in rerouting."""
+    for flag, wanted, part in (
+        ("--controller", bool(request.controller), "feedback"),
+        ("--cap", request.cap is not None, "rerouting"),
+    ):
+        if wanted and part not in request.parts:
+            raise UsageError(f"needs the part {part}", where=flag, fix=f"add --part {part}, or leave out --part")

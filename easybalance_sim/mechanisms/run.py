@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from easybalance_sim.errors import TraceError
+from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.mechanisms.files import write_lossy_file, write_staggered
 from easybalance_sim.mechanisms.parts import admission, feedback, front, queue, replicas, rerouting, sensing, staggering
 from easybalance_sim.mechanisms.parts.feedback import Router, asked_for, router_of, usual
@@ -64,7 +65,7 @@ def _router(ready: Prepared, tell: Listener) -> Router | None:
         return None
     try:
         router = router_of(ready)
-    except TraceError as reason:
+    except (TraceError, UsageError) as reason:
         if request.controller or request.cap is not None:
             raise
         tell.note(f"what a router would choose otherwise is left out: {reason}")
@@ -91,7 +92,7 @@ def _lossless(ready: Prepared, found: _Found, tell: Listener) -> None:
     """The parts that leave the router alone."""
     parts = ready.request.parts
     if "sensing" in parts:
-        found.sections["sensing"] = sensing.section(ready, tell)
+        found.sections["sensing"] = _if_possible(sensing.section, ready, tell)
     if "replicas" in parts:
         found.sections["replicas"] = replicas.section(ready, tell)
     if "staggering" in parts:
@@ -100,6 +101,15 @@ def _lossless(ready: Prepared, found: _Found, tell: Listener) -> None:
         found.sections["queue"] = queue.section(ready, tell)
     if "admission" in parts:
         found.sections["admission"] = admission.section(ready, tell)
+
+
+def _if_possible(ask: Callable[[Prepared, Listener], Any], ready: Prepared, tell: Listener) -> Any:
+    """None, with a note, for a part that this trace is too short for."""
+    try:
+        return ask(ready, tell)
+    except UsageError as reason:
+        tell.note(f"left out: {reason}")
+        return None
 
 
 def _head(ready: Prepared) -> dict[str, Any]:

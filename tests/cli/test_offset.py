@@ -89,7 +89,12 @@ def test_a_gain_near_instability_is_refused_with_a_safe_one(tmp_path: Path) -> N
     output.write_text("mine")
     flags = (*ON_SCORES, "--part", "feedback", "--controller", "layer-P", "-o", output)
     refused = one_line_after_notes(ebsim_here("offset", *flags, "--gain", "0.4").stderr)
-    assert "of what is stable" in refused and "safe is layer P g=" in refused and output.read_text() == "mine"
+    assert (
+        "of what is stable" in refused
+        and "refused above 0.3" in refused
+        and "safe is layer P g=" in refused
+        and output.read_text() == "mine"
+    )
     forced = ebsim_here("offset", *flags, "--gain", "0.4", "--force", "--format", "json")
     (run,) = json.loads(forced.stdout)["feedback"]["runs"]
     assert run["refused"] and run["share_of_limit"] > 0.7
@@ -149,6 +154,10 @@ def test_the_figure_is_drawn(tmp_path: Path) -> None:
         ((SCORES, "--gain", "nan", "--controller", "layer-P"), "no positive number"),
         ((SCORES, "--past-steps", "0:9"), "steps of which past?"),
         ((SCORES, "--controller", "layer-P", "--cap", "1.1"), "not both"),
+        ((SCORES, "--cap", "1.1", "--part", "replicas"), "needs the part rerouting"),
+        ((SCORES, "--controller", "layer-P", "--part", "sensing"), "needs the part feedback"),
+        ((SCORES, "--cap", "1.1", "-o", "x.svg", "--figure", "x.svg"), "two results in one file"),
+        (("--scenario", "x.toml", "--ranks", "4"), "brings its own traffic"),
         ((SCORES, "-o", "x.json"), "which mechanism is to be written?"),
         ((SCORES, "--figure", "x.png"), "not an .svg file"),
         ((SCORES, "--past", SAMPLE, "--stagger-output", "x.json"), "first half of its own trace"),
@@ -163,7 +172,9 @@ def test_bad_input_is_one_line(arguments: tuple[str | Path, ...], says: str) -> 
     ("arguments", "says"),
     [
         ((SCORES,), "sensor windows of 12 steps"),
-        ((SCORES, "--past", SCORES, "--warm-up", "20"), "the past holds step 920, which is scored"),
+        ((SCORES, "--past", SCORES, "--warm-up", "20"), "the past holds tokens of step 920, which is scored"),
+        ((SCORES, "--past", SAMPLE, "--warm-up", "20"), "which is scored"),
+        ((SAMPLE, "--steps", "0:500"), "the second half of the trace is judged, which begins at step"),
         ((*ON_SCORES, "--controller", "rank-P"), "no controller 'rank-P'"),
         ((*ON_SCORES, "--controller", "heat-max"), "no safe gain to choose"),
         ((SAMPLE, "--controller", "layer-P"), "holds no scores"),

@@ -201,7 +201,7 @@ def test_free_offsets_cost_nothing() -> None:
 
 # loss and its standard error in mnat (None = no mechanism), step mean, step P99, 300 ms mean, heat mean
 TABLE: dict[str, tuple[float | None, float, float, float, float, float]] = {
-    "floor: chance alone": (None, 0, 1.207, 1.55, 1.047, 1.016),
+    "chance alone": (None, 0, 1.207, 1.55, 1.047, 1.016),
     "plan": (None, 0, 1.389, 2.14, 1.189, 1.077),
     "EPLB, 8 × 8": (None, 0, 1.302, 1.77, 1.134, 1.042),
     "EPLB, 8 × 8, every 1 s": (None, 0, 1.295, 1.80, 1.124, 1.046),

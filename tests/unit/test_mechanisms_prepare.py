@@ -22,5 +22,5 @@ def test_steps_bound_all_that_takes_part(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_steps_that_end_before_the_judged_half_are_refused() -> None:
-    with pytest.raises(UsageError, match="steps to 899 end before the half that is judged, which begins at step 1120"):
+    with pytest.raises(UsageError, match="the second half of the trace is judged, which begins at step 1120"):
         preparing.prepare(OffsetRequest(settings=Settings(traces=(SAMPLE,)), steps=(100, 900)), Heard())

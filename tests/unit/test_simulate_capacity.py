@@ -111,7 +111,7 @@ def _small(step_bound_ms: float) -> Scenario:
 
 def test_a_bound_that_no_step_keeps_is_refused() -> None:
     with pytest.raises(UsageError, match="the step bound leaves no room for the smallest step, 128 tokens"):
-        run(_small(1.0))
+        run(_small(2.05))
 
 
 def test_a_small_cluster_from_start_to_end() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.simulate.staggering.totals import arrivals, from_other_nodes, memory_bytes, sources, windowed
+from easybalance_sim.simulate.staggering.totals import arrivals, from_other_nodes, memory_bytes, windowed
+from easybalance_sim.simulate.steps.recorded import sources
 from tests.staggering_steps import steps_of
 
 PLAN = Plan(expert_of_slot=np.array([[0, 1, 2, 0]]), slots_per_rank=np.array([1, 1, 1, 1]), experts=3, policy="mine")

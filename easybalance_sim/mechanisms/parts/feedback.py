@@ -63,6 +63,8 @@ def router_of(ready: Prepared) -> Router:
     scores = scores_of(ready.judged)
     loop = Loop(delay=ready.request.delay, window=ready.window, warm_up=ready.warm_up)
     gain = plant_gain(scores, ready.plan)
+    if not min(gain.rank, gain.expert) > 0:
+        raise UsageError("no load falls where an offset is laid on, so a loop cannot be closed", where="scores")
     if scores.is_frozen:
         gain = replace(gain, rank=gain.rank * FROZEN_GAIN, expert=gain.expert * FROZEN_GAIN)
     return Router(
@@ -111,10 +113,10 @@ def asked_for(ready: Prepared, router: Router) -> Controller:
     if found.refuses and found.limit is not None and not request.force:
         best = safe(bare, router.gain, router.loop)
         raise UsageError(
-            f"{asked.name} is {found.share:.2f} of what is stable (refused above {REFUSE_SHARE}): the loop would swing "
-            "and choose wrong experts",
+            f"{asked.name} is {found.share:.2f} of what is stable: the loop would swing and choose wrong experts",
             where="--gain",
-            fix=f"at most {request.gain * found.limit * WARN_SHARE:.3g}; safe is {best.name}; --force to see it",
+            fix=f"refused above {request.gain * found.limit * REFUSE_SHARE:.3g}, warned of from "
+            f"{request.gain * found.limit * WARN_SHARE:.3g}; safe is {best.name}; --force to see it",
         )
     return asked
 

@@ -26,11 +26,11 @@ REPLAN_S = (1.0, 3.0)
 
 
 def lossless_rows(ready: Prepared, tell: Listener) -> list[Judged]:
-    """Chance as a floor, the plan, the alternatives; those with replicas with the least loaded one chosen, too; greedy
-    plans made anew all the time; and a window plan that has seen the judged steps, as a floor."""
+    """What chance alone makes of ranks, as a yardstick; the plan and the alternatives, those with replicas with the
+    least loaded one chosen, too; greedy plans made anew all the time; a window plan that has seen the judged steps."""
     counts, window = ready.scored.counts, ready.window
     chance = chance_alone(ready.scored, ready.plan.ranks, ready.session.settings.seed)
-    rows = [lossless("floor: chance alone", chance, ready.plan.slots, window=window, floor=True)]
+    rows = [lossless("chance alone", chance, ready.plan.slots, window=window, floor=True)]
     for name, plan in {"plan": ready.plan, **ready.others}.items():
         rows.append(placed(name, counts, plan, window))
         if plan.redundant_slots:

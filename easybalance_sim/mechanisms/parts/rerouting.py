@@ -14,7 +14,7 @@ from easybalance_sim.simulate.offsets.loop import Mechanism, run
 from easybalance_sim.simulate.offsets.stability import oscillation
 from easybalance_sim.simulate.quality.judged import Judged, judged
 from easybalance_sim.simulate.rerouting.diversion import Diversion
-from easybalance_sim.simulate.rerouting.overflow import Overflow
+from easybalance_sim.simulate.rerouting.overflow import Overflow, are_logits
 from easybalance_sim.simulate.rerouting.rotation import STRIPED, Rotation
 from easybalance_sim.simulate.rerouting.tiers import Tiers, full_rerouting, graded
 
@@ -27,9 +27,10 @@ def caps(ready: Prepared) -> tuple[float, ...]:
     return CAPS if ready.request.cap is None else (ready.request.cap,)
 
 
-def mechanisms(ready: Prepared, offset: Controller) -> Iterator[tuple[str, Plan, Mechanism]]:
+def mechanisms(ready: Prepared, offset: Controller, *, logits: bool) -> Iterator[tuple[str, Plan, Mechanism]]:
     """(name of the placement, placement, mechanism): caps on the plan under test and on the best placement of the same
-    memory, the others on the plan alone. offset: a light one, which is tried under a cap and on the other placement."""
+    memory, the others on the plan alone. offset: a light one, which is tried under a cap and on the other placement ·
+    logits: scores are below 0, too, which a factor below 1 would raise; then there are no tiers."""
     plan = ready.plan
     bases = [("plan", plan), *((name, other) for name, other in ready.others.items() if other.slots == plan.slots)]
     for name, base in bases[:2]:
@@ -52,12 +53,16 @@ def mechanisms(ready: Prepared, offset: Controller) -> Iterator[tuple[str, Plan,
         Rotation(active=max(1, plan.ranks - 1), kind=STRIPED, load=load),
     )
     for mechanism in others:
-        yield "plan", plan, mechanism
+        if not (logits and isinstance(mechanism, Tiers)):
+            yield "plan", plan, mechanism
 
 
 def section(ready: Prepared, router: Router, offset: Controller, tell: Listener) -> tuple[dict[str, Any], list[Judged]]:
     """Every mechanism beside the run without."""
-    todo = list(mechanisms(ready, offset))
+    logits = are_logits(router.scores)
+    if logits:
+        tell.note("scores are logits: factors on them (tiers) would raise those below 0 and are left out")
+    todo = list(mechanisms(ready, offset, logits=logits))
     advance = tell.progress("re-routing", len(todo) * len(ready.judged))
     rows = []
     for name, plan, mechanism in todo:

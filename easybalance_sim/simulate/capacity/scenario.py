@@ -209,11 +209,18 @@ def _problems(scenario: Scenario) -> list[tuple[str, str]]:
         ("traffic", "" if traffic.request_tokens > 0 else "a request has no tokens"),
         ("heat.shape", "" if heat.shape in SHAPES else f"{heat.shape!r} is not one of {', '.join(SHAPES)}"),
         ("heat.hot_card", f"hot and cold card must be two of 1..{ranks}" if cards else ""),
+        ("heat.layer_peak", "is a max/mean, 1 or more" if 0 < heat.layer_peak < 1 else ""),
+        ("service.step_bound_ms", _bound_problem(scenario.service)),
         ("heat.layers", "" if heat.layers <= scenario.model.layers else "more layers than the model has"),
         ("service.sync", "" if scenario.service.sync in SYNCS else f"is not one of {', '.join(SYNCS)}"),
         ("mechanisms.rule", "" if scenario.mechanisms.rule in RULES else f"is not one of {', '.join(RULES)}"),
         ("claim", "" if scenario.claim.gain >= 1 else "claimed_qps is below baseline_qps"),
     ]
+
+
+def _bound_problem(service: Service) -> str:
+    late = service.step_bound_ms <= service.overhead_ms
+    return f"{service.step_bound_ms:g} ms are gone with overhead_ms = {service.overhead_ms:g} alone" if late else ""
 
 
 def _model_problem(model: Model, ranks: int) -> str:

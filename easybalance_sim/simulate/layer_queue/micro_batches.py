@@ -11,7 +11,7 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.layer_queue.queue import Jobs
 from easybalance_sim.simulate.layer_queue.service import Seconds
-from easybalance_sim.simulate.steps.recorded import RecordedSteps, expert_counts
+from easybalance_sim.simulate.steps.recorded import RecordedSteps, expert_counts, sources
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,7 +43,7 @@ def cut(steps: RecordedSteps, lanes: int, ranks: int) -> MicroBatches:
     used, batch = np.unique(key, return_inverse=True)
     order = np.argsort(batch, kind="stable")
     start = np.searchsorted(batch[order], np.arange(len(used) + 1))
-    rank = np.where(steps.source_rank < 0, steps.request, steps.source_rank) % ranks
+    rank = sources(steps, ranks)
     home = np.bincount(batch * ranks + rank, minlength=len(used) * ranks).reshape(-1, ranks)
     first, last = np.full(len(ids), len(used)), np.zeros(len(ids), np.int64)
     np.minimum.at(first, number, batch)

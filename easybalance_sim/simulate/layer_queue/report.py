@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ def simulate_queue(
         batches = cut(steps, lanes, plan.ranks)
         jobs = _jobs(batches, plan, times, int(steps.experts.shape[2]))
         for rule in rules:
-            rows.append(_row(jobs, batches, queue.run(jobs, rule, heat_s=heat_s), rule))
+            rows.append(replace(_row(jobs, batches, queue.run(jobs, rule, heat_s=heat_s), rule), in_flight=lanes))
             advance(1)
     alone = _jobs(cut(steps, 1, plan.ranks), plan, times, int(steps.experts.shape[2]))
     return QueueReport(rows=tuple(rows), lockstep_s=float(alone.alone_s.sum()), tokens=steps.tokens, steps=len(steps))

@@ -88,8 +88,9 @@ def replanned(
 
 
 def chance_alone(steps: RecordedSteps, ranks: int, seed: int = 0) -> FloatArray:
-    """float64[S, L, R] loads if every assignment of the same tokens fell on any rank alike: what no placement can
-    promise to go below while tokens are independent."""
+    """float64[S, L, R] loads if every assignment of the same tokens fell on any rank alike: a yardstick and no bound. A
+    token's experts are distinct, which evens loads out a little, and so may a placement that splits what goes together.
+    """
     assignments = np.diff(steps.start) * steps.meta.top_k
     draw = stream(seed, "chance alone")
     even = np.full(ranks, 1.0 / ranks)

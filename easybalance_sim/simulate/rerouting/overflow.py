@@ -67,7 +67,7 @@ class Overflow:
 class _Running(Acting):
     def __init__(self, overflow: Overflow, inner: Acting, plan: Plan, scores: Scores) -> None:
         self.overflow, self.inner, self.plan, self.bias = overflow, inner, plan, scores.bias
-        self.logits = _are_logits(scores)
+        self.logits = are_logits(scores)
         self.replica_rank = frozen(plan.rank_of_slot[plan.replica_slot], np.int32)
 
     def nudge(self, sensor: Sensor) -> Nudge | None:
@@ -103,7 +103,7 @@ def _own_scores(values: AnyArray, experts: Int32Array, bias: AnyArray) -> AnyArr
     return own
 
 
-def _are_logits(scores: Scores) -> bool:
+def are_logits(scores: Scores) -> bool:
     """Whether scores lie below 0 more often than rounding explains."""
     sample = min(SAMPLE, len(scores.recorded))
     own = _own_scores(scores.values(0, sample), scores.recorded[:sample], scores.bias)

@@ -13,7 +13,7 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, FloatArray, IntArray
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads
+from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads, sources
 
 
 def windowed(values: FloatArray, window: int) -> FloatArray:
@@ -32,15 +32,6 @@ def memory_bytes(counts: AnyArray, plan: Plan, expert_bytes: float, token_bytes:
     """
     active = rank_loads(np.minimum(counts, plan.replicas), plan)
     return active * expert_bytes + rank_loads(counts, plan) * (2 * token_bytes)
-
-
-def sources(steps: RecordedSteps, ranks: int) -> IntArray:
-    """int64[T] rank that a token comes from: the recorded one when as many ranks were recorded, else request mod R."""
-    by_request: IntArray = steps.request % ranks
-    if steps.meta.ranks != ranks:
-        return by_request
-    known = (steps.source_rank >= 0) & (steps.source_rank < ranks)
-    return np.where(known, steps.source_rank, by_request).astype(np.int64)
 
 
 def arrivals(

@@ -108,6 +108,15 @@ def rank_loads(counts: AnyArray, plan: Plan) -> FloatArray:
     return sealed(out)
 
 
+def sources(steps: RecordedSteps, ranks: int) -> IntArray:
+    """int64[T] rank that a token comes from: the recorded one when as many ranks were recorded, else request mod R."""
+    by_request: IntArray = steps.request % ranks
+    if steps.meta.ranks != ranks:
+        return by_request
+    known = (steps.source_rank >= 0) & (steps.source_rank < ranks)
+    return np.where(known, steps.source_rank, by_request).astype(np.int64)
+
+
 def read_steps(
     trace: TokenTrace,
     selection: Selection | None = None,
