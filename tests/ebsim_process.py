@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -53,6 +54,12 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a command: this one, without its debug flag."""
     inherited = {name: value for name, value in os.environ.items() if name != "EBSIM_DEBUG"}
     return {**inherited, "PYTHONPATH": str(ROOT), **(extra or {})}
+
+
+def hear_interrupts() -> None:
+    """For a process about to start: a shell's background jobs are started deaf to interrupts, and so are their
+    children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def one_line(done: Done) -> str:

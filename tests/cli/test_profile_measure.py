@@ -15,7 +15,7 @@ import pytest
 from easybalance_sim import kernels
 from easybalance_sim.cluster.hardware import load_profile
 from tests.cuda_on_cpu import compiled
-from tests.ebsim_process import ROOT, ebsim, ebsim_here, environment, one_line
+from tests.ebsim_process import ROOT, ebsim, ebsim_here, environment, hear_interrupts, one_line
 
 # Whatever imports cupy gets the stand-in.
 CUPY = """
@@ -116,7 +116,7 @@ def test_an_interrupt_leaves_the_old_table_whole(tmp_path: Path, gpu: Mapping[st
     command = [sys.executable, "-m", "easybalance_sim", "profile", "measure", *SMALL, "-o", "rows.csv"]
     process = subprocess.Popen(
         [*command, "--repeats", "400"], cwd=tmp_path, env=environment(gpu), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts,
     )  # fmt: skip
     assert process.stderr is not None
     assert process.stderr.readline().startswith("measuring bf16 experts on a CPU: ")

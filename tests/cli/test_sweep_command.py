@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.ebsim_process import PATIENCE_S, ebsim, ebsim_here, environment, one_line
+from tests.ebsim_process import PATIENCE_S, ebsim, ebsim_here, environment, hear_interrupts, one_line
 from tests.skewed_traces import skewed_trace
 from tests.sweep_reports import require_documented_sweep
 
@@ -74,6 +74,7 @@ def test_an_interrupt_leaves_old_files_as_they_were(trace: Path, tmp_path: Path)
     running = subprocess.Popen(
         [*command, "-o", str(tmp_path / "s.json")], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**environment(), "NUMBA_DISABLE_JIT": "0", "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        preexec_fn=hear_interrupts,
     )  # fmt: skip
     assert running.stderr is not None
     assert running.stderr.readline().startswith("note: ")
