@@ -97,13 +97,14 @@ def _staggering(section: Section) -> Iterator[str]:
         "Staggering (ranks relabelled per layer; time over balanced time): "
         f"barrier per layer {section['barrier_gain']:+g}, it gains nothing there"
     )
-    rows = [("  labels", "heat", "P99", "barrier", "two micro-batches", "one layer ahead", "no barrier", "network")]
+    times = ("barrier", "two micro-batches", "one layer ahead", "no barrier")
+    rows: list[tuple[str, ...]] = [("  labels", "heat", "P99", *times, "network bytes", "memory bytes")]
     for row in section["rows"]:
         seen = " (has seen the judged steps)" if row["fitted_on_judged"] else ""
         rows.append(
             (f"  {row['labels']}{seen}", f"{row['heat_mean']:.3f}", f"{row['heat_p99']:.2f}", f"{row['barrier']:.3f}",
              f"{row['micro_batches']:.3f}", f"{row['one_ahead']:.3f}", f"{row['unbound']:.3f}",
-             "–" if row["network"] is None else f"{row['network']:.3f}")
+             *("–" if row[name] is None else f"{row[name]:.3f}" for name in ("network", "memory")))
         )  # fmt: skip
     yield aligned(rows)
 
