@@ -76,6 +76,6 @@ def test_exchanges_inside_a_node_leave_the_traffic_of_nodes_as_it_is(seed: int) 
     found = relabelled(plan, at_random(plan.layers, free, np.random.default_rng(seed)))
     node = topology.node_of_rank
     before, after = (arrivals(steps, one, node, 3) for one in (plan, found))
-    assert before.sum() == np.prod(steps.experts.shape)
+    np.testing.assert_allclose(before.sum(), np.prod(steps.experts.shape))
     by_node = [from_other_nodes(each, node).reshape(2, 2, 2).sum(axis=2) for each in (before, after)]
     np.testing.assert_allclose(*by_node)
