@@ -1,0 +1,98 @@
+"""`StepModel`: the seconds of an engine step, from the requests that are in it.
+
+A request's tokens are spread over the ranks like those of the routed request it stands for: in layer l a token sends
+`mean[q, l, r]` assignments to rank r, with variance `spread[q, l, r]` from token to token. Both add up over the tokens of
+a step, so that the loads of a step cost one addition per request that comes or goes; what single tokens add by chance is
+drawn from a normal distribution of the summed variance.
+
+    rows[l, r]   = max(0, M + sqrt(V)·z, moved so that a layer's rows keep their sum)
+    expert[l]    = max over r of expert_s[l, r] at rows[l, r]
+    dispatch[l]  = fixed + max over r of max(rows[l, r] · arrive_s[0, l, r], tokens[d(r)] · leave_s[0, l])
+    combine[l]   = the same with index 1
+    attention    = fixed + max over d of max(weights, token · tokens[d]) + kv · context[d] + pair · pairs[d]
+    step         = host + dense · attention + max over d of max(dense_weights, dense_token · tokens[d])
+                   + sum over MoE layers of serial − hidden · (serial − overlapped)
+    serial       = attention + dispatch + expert + combine
+    overlapped   = max(dispatch + combine, attention + expert)
+
+Anything else that the ranks of a data-parallel group do per layer (shared experts, reductions over tensor-parallel
+ranks) stands in `attention`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, FloatArray, frozen
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSeconds:
+    """Seconds of one layer's attention, shared experts and reductions on one data-parallel rank: `fixed + max(weights,
+    token · tokens) + kv · context + pair · pairs`. context: cached tokens that decoding requests read · pairs: for
+    prompt tokens, tokens attended to, summed over tokens (chunk · (before + chunk / 2))."""
+
+    fixed: float = 0.0
+    weights: float = 0.0
+    token: float = 0.0
+    kv: float = 0.0
+    pair: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideSeconds:
+    """Seconds of a step outside the MoE layers. host: per step (scheduling, sampling, launches) · dense_layers: layers
+    with attention but no experts · weights, token: their feed-forward parts and the head, all of them together, as
+    `max(weights, token · tokens)` of the fullest data-parallel rank."""
+
+    host: float = 0.0
+    dense_layers: int = 0
+    weights: float = 0.0
+    token: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepModel:
+    """Q routed requests on R ranks that form D data-parallel ranks (R / D tensor-parallel ranks each for attention).
+
+    mean, spread: float32[Q, L, R] · expert_s: float64[L, R, G] seconds of the routed experts of a rank with
+    (g · knot)² rows, g = 0..G-1, linear between; the last slope goes on beyond · even_expert_s: float64[L, G] the same
+    of a rank with as much as every other · arrive_s: float64[2, L, R] seconds per row that arrives, dispatch and combine
+    · even_arrive_s: float64[2, L] · leave_s: float64[2, L] seconds per token that leaves its rank · link_fixed_s:
+    float64[2], 0 on one rank · hidden: share of the communication that could hide behind compute and does, 0 to 1 ·
+    calibrated, reasons, band_p90: of the cost model.
+    """
+
+    mean: AnyArray
+    spread: AnyArray
+    knot: float
+    expert_s: FloatArray
+    even_expert_s: FloatArray
+    arrive_s: FloatArray
+    even_arrive_s: FloatArray
+    leave_s: FloatArray
+    link_fixed_s: FloatArray
+    attention: AttentionSeconds
+    outside: OutsideSeconds
+    data_ranks: int
+    hidden: float = 0.0
+    reasons: tuple[str, ...] = ()
+    band_p90: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "spread"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float32))
+        for name in ("expert_s", "even_expert_s", "arrive_s", "even_arrive_s", "leave_s", "link_fixed_s"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+
+    @property
+    def layers(self) -> int:
+        """L, MoE layers."""
+        return self.mean.shape[1]
+
+    @property
+    def ranks(self) -> int:
+        """R."""
+        return self.mean.shape[2]
