@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from easybalance_sim.errors import UsageError
 
 ROUTERS = ("round-robin", "least-loaded", "affinity")
-"""How requests are dealt to the data-parallel ranks: in turn; to the one with fewest tokens in cache and queue; those of
-a tenant to the rank of its own (tenant mod D), to the least loaded one when that has no room in its queue."""
+"""How requests are dealt to the data-parallel ranks: in turn; to the one with fewest tokens in cache and queue; those
+of a tenant to the rank of its own (tenant mod D), to the least loaded one when that has no room in its queue."""
 
 SCHEDULES = ("decode-first", "prefill-first")
 """What a step takes in first: running requests, prompts get what is left of the budget (vLLM); or, while prompts wait
@@ -22,8 +22,8 @@ MIXED, PREFILL_ONLY, DECODE_ONLY = "mixed", "prefill", "decode"
 class Limits:
     """Per data-parallel rank. batch_tokens: most tokens of a step · chunk_tokens: most prompt tokens of one request in
     a step · running: most requests that hold cache at once · kv_blocks: blocks of KV cache · block_tokens: tokens of a
-    block · waiting: most requests in a rank's queue, further ones are refused and counted, 0 = no limit · router: one of
-    `ROUTERS` · schedule: one of `SCHEDULES`. Raises `UsageError` naming the field."""
+    block · waiting: most requests in a rank's queue, further ones are refused and counted, 0 = no limit · router: one
+    of `ROUTERS` · schedule: one of `SCHEDULES`. Raises `UsageError` naming the field."""
 
     batch_tokens: int = 8192
     chunk_tokens: int = 8192

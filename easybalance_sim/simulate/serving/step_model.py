@@ -1,9 +1,9 @@
 """`StepModel`: the seconds of an engine step, from the requests that are in it.
 
 A request's tokens are spread over the ranks like those of the routed request it stands for: in layer l a token sends
-`mean[q, l, r]` assignments to rank r, with variance `spread[q, l, r]` from token to token. Both add up over the tokens of
-a step, so that the loads of a step cost one addition per request that comes or goes; what single tokens add by chance is
-drawn from a normal distribution of the summed variance.
+`mean[q, l, r]` assignments to rank r, with variance `spread[q, l, r]` from token to token. Both add up over the tokens
+of a step, so that the loads of a step cost one addition per request that comes or goes; what single tokens add by
+chance is drawn from a normal distribution of the summed variance.
 
     rows[l, r]   = max(0, M + sqrt(V)·z, moved so that a layer's rows keep their sum)
     expert[l]    = max over r of expert_s[l, r] at rows[l, r]
@@ -59,10 +59,10 @@ class StepModel:
 
     mean, spread: float32[Q, L, R] · expert_s: float64[L, R, G] seconds of the routed experts of a rank with
     (g · knot)² rows, g = 0..G-1, linear between; the last slope goes on beyond · even_expert_s: float64[L, G] the same
-    of a rank with as much as every other · arrive_s: float64[2, L, R] seconds per row that arrives, dispatch and combine
-    · even_arrive_s: float64[2, L] · leave_s: float64[2, L] seconds per token that leaves its rank · link_fixed_s:
-    float64[2], 0 on one rank · hidden: share of the communication that could hide behind compute and does, 0 to 1 ·
-    calibrated, reasons, band_p90: of the cost model.
+    of a rank with as much as every other · arrive_s: float64[2, L, R] seconds per row that arrives, dispatch and
+    combine · even_arrive_s: float64[2, L] · leave_s: float64[2, L] seconds per token that leaves its rank ·
+    link_fixed_s: float64[2], 0 on one rank · hidden: share of the communication that could hide behind compute and
+    does, 0 to 1 · reasons, band_p90: of the cost model.
     """
 
     mean: AnyArray
