@@ -28,6 +28,7 @@ def offset(
     cap: offset_options.Cap = None,
     force: offset_options.Force = False,
     part: offset_options.Parts = None,
+    choice_us: offset_options.ChoiceUs = None,
     scenario: offset_options.Scenario = None,
     cluster: options.Cluster = None,
     ranks: options.Ranks = None,
@@ -64,7 +65,9 @@ def offset(
     from easybalance_sim.planning.session import Settings
 
     if scenario is not None:
-        _require_alone(traces, plan, past, controller, gain, cap, part, output, stagger_output, figure, ranks, cluster)
+        _require_alone(
+            traces, plan, past, controller, gain, cap, part, choice_us, output, stagger_output, figure, ranks, cluster
+        )
         _of_scenario(scenario, console, format)
         return
     if not traces:
@@ -78,7 +81,8 @@ def offset(
         settings=settings, plan=plan, past=tuple(past or ()), steps=offset_options.step_range("--steps", steps),
         past_steps=offset_options.step_range("--past-steps", past_steps), warm_up=warm_up, sensor_ms=sensor_ms,
         step_ms=step_ms, delay=delay, controller=controller, gain=gain, cap=cap, force=force,
-        parts=tuple(part or ()), output=output, plan_output=stagger_output, figure=figure,
+        choice_us=offset_options.microseconds(choice_us), parts=tuple(part or ()), output=output,
+        plan_output=stagger_output, figure=figure,
     )  # fmt: skip
     report = _run(request, console)
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))

@@ -60,6 +60,14 @@ Parts = Annotated[
         "[all; admission where there are several nodes].",
     ),
 ]
+ChoiceUs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--choice-us",
+        metavar="RULE=µs",
+        help="What choosing a replica by this rule is charged in a layer; may be repeated [a measured table].",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Simulate a gain that is refused.")]
 Scenario = Annotated[
     Path | None,
@@ -89,3 +97,18 @@ def step_range(flag: str, text: str) -> tuple[int, int] | None:
     if int(first) >= int(end):
         raise UsageError(f"{text} holds no step", where=flag)
     return int(first), int(end)
+
+
+def microseconds(texts: list[str] | None) -> tuple[tuple[str, float], ...]:
+    """(rule, µs) of each "least-loaded=5". Raises `UsageError` for anything else and a rule that is named twice."""
+    found: dict[str, float] = {}
+    for text in texts or ():
+        rule, equals, number = text.partition("=")
+        try:
+            value = float(number) if equals and rule not in found else None
+        except ValueError:
+            value = None
+        if value is None:
+            raise UsageError(f"{text!r} is no time of a rule", where="--choice-us", fix="write least-loaded=5, once")
+        found[rule] = value
+    return tuple(found.items())

@@ -73,14 +73,15 @@ def _rule(rule: Section) -> tuple[str, ...]:
 
 
 def _replicas(section: Section) -> Iterator[str]:
-    yield f"Replica chosen per step, on {section['placement']} (µs of a layer; sensor: what waiting for counts costs):"
-    rows = [("  rule", "sees", "step mean", "P99", "saved", "sensor", "net", "choosing", "cross-node copies")]
+    yield f"Replica chosen per step, on {section['placement']} (µs of a layer; net = saved - sensor - choosing):"
+    rows = [("  rule", "sees", "step mean", "P99", "saved", "sensor", "choosing", "which is", "net", "measured here",
+             "cross-node copies")]  # fmt: skip
     for row in section["rows"]:
         balance = row["balance"]
         rows.append(
             (f"  {row['rule']}", row["sensor"], f"{balance['step_mean']:.3f}", f"{balance['step_p99']:.2f}",
-             _us(row["saved_us"]), _us(row["sensor_us"]), _us(row["net_us"]), _us(row["choice_us"]),
-             f"{row['copies_per_layer']:,.0f}")
+             _us(row["saved_us"]), _us(row["sensor_us"]), _us(row["budget_us"]),
+             row["budget_source"], _us(row["net_us"]), _us(row["choice_us"]), f"{row['copies_per_layer']:,.0f}")
         )  # fmt: skip
     yield aligned(rows)
     if section["floor_mean"] is not None:

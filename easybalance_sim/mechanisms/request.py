@@ -9,6 +9,7 @@ from pathlib import Path
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import require_place
 from easybalance_sim.planning.session import Settings, require_choice
+from easybalance_sim.simulate.replica_choice.rules import RULES
 
 PARTS = ("sensing", "feedback", "rerouting", "replicas", "staggering", "queue", "admission")
 """What a run may look at; the front and what it rests on are always there."""
@@ -25,8 +26,9 @@ class OffsetRequest:
     and nothing is scored · sensor_ms: window of the sensor · step_ms: length of a step, None = as recorded · delay:
     steps until a count is seen, at least 1 · controller, gain: one router offset instead of the usual ones · cap: rank
     cap of in-step re-routing instead of the usual ones · force: a gain beyond the safe ones is simulated all the same ·
-    parts: names of `PARTS`, empty = all, admission only where there are nodes · output: the lossy file · plan_output:
-    the staggered plan · figure: an SVG."""
+    choice_us: (rule, µs of a layer) that choosing replicas is charged instead of what the table says · parts: names of
+    `PARTS`, empty = all, admission only where there are nodes · output: the lossy file · plan_output: the staggered
+    plan · figure: an SVG."""
 
     settings: Settings
     plan: Path | None = None
@@ -41,6 +43,7 @@ class OffsetRequest:
     gain: float | None = None
     cap: float | None = None
     force: bool = False
+    choice_us: tuple[tuple[str, float], ...] = ()
     parts: tuple[str, ...] = ()
     output: Path | None = None
     plan_output: Path | None = None
@@ -66,6 +69,10 @@ def require_sound(request: OffsetRequest) -> None:
         raise UsageError(
             f"a rank cap of {request.cap} × the mean leaves no room", where="--cap", fix="give 1.05 or more"
         )
+    for rule, us in request.choice_us:
+        require_choice("--choice-us", rule, tuple(RULES))
+        if not (math.isfinite(us) and us >= 0):
+            raise UsageError(f"{us} µs for {rule} is no time", where="--choice-us")
     if request.past_steps is not None and not request.past:
         raise UsageError("steps of which past?", where="--past-steps", fix="name its trace with --past")
     if request.gain is not None and not request.controller:
@@ -94,10 +101,11 @@ def require_sound(request: OffsetRequest) -> None:
 
 
 def _require_parts(request: OffsetRequest) -> None:
-    """A controller acts in feedback, a cap in rerouting."""
+    """A controller acts in feedback, a cap in rerouting, times of choosing in replicas."""
     for flag, wanted, part in (
         ("--controller", bool(request.controller), "feedback"),
         ("--cap", request.cap is not None, "rerouting"),
+        ("--choice-us", bool(request.choice_us), "replicas"),
     ):
         if wanted and part not in request.parts:
             raise UsageError(f"needs the part {part}", where=flag, fix=f"add --part {part}, or leave out --part")

@@ -136,6 +136,17 @@ def test_the_staggered_plan_is_an_ordinary_plan(tmp_path: Path) -> None:
     assert report["plan"]["rank_imbalance"] == report["baseline"]["rank_imbalance"]
 
 
+def test_choosing_a_replica_is_charged_and_can_be_stated() -> None:
+    flags = ("--part", "replicas", "--choice-us", "least-loaded=4", "--format", "json")
+    done = ebsim_here("offset", SAMPLE, *flags)
+    rows = {row["rule"]: row for row in json.loads(done.stdout)["replicas"]["rows"]}
+    stated, local = rows["least-loaded"], rows["least-loaded-local"]
+    assert (stated["budget_us"], stated["budget_source"]) == (4.0, "stated")
+    assert local["budget_us"] == 1.0 and rows["optimum"]["budget_us"] == 100.0
+    for row in rows.values():
+        assert row["net_us"] == pytest.approx(row["saved_us"] - row["sensor_us"] - row["budget_us"])
+
+
 def test_the_figure_is_drawn(tmp_path: Path) -> None:
     figure = tmp_path / "front.svg"
     done = ebsim_here("offset", *ON_SCORES, "--part", "rerouting", "--cap", "1.1", "--figure", figure)
@@ -154,6 +165,10 @@ def test_the_figure_is_drawn(tmp_path: Path) -> None:
         ((SCORES, "--gain", "nan", "--controller", "layer-P"), "no positive number"),
         ((SCORES, "--past-steps", "0:9"), "steps of which past?"),
         ((SCORES, "--controller", "layer-P", "--cap", "1.1"), "not both"),
+        ((SCORES, "--choice-us", "least-loaded"), "'least-loaded' is no time of a rule"),
+        ((SCORES, "--choice-us", "best=3"), "'best' is not known"),
+        ((SCORES, "--choice-us", "optimum=-1"), "-1.0 µs for optimum is no time"),
+        ((SCORES, "--choice-us", "optimum=1", "--part", "queue"), "needs the part replicas"),
         ((SCORES, "--cap", "1.1", "--part", "replicas"), "needs the part rerouting"),
         ((SCORES, "--controller", "layer-P", "--part", "sensing"), "needs the part feedback"),
         ((SCORES, "--cap", "1.1", "-o", "x.svg", "--figure", "x.svg"), "two results in one file"),

@@ -19,6 +19,7 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import prepare
 from easybalance_sim.replay.engine import links
 from easybalance_sim.simulate.replica_choice import sending
+from easybalance_sim.simulate.replica_choice.budget import SOURCES, budget
 from easybalance_sim.simulate.replica_choice.choose import Settings, choose, replicas_apart, seen_counts
 from easybalance_sim.simulate.replica_choice.compare import Comparison, Request, compare
 from easybalance_sim.simulate.replica_choice.rules import DEFAULT, RULES, SENSORS
@@ -205,19 +206,53 @@ def test_every_rule_names_what_it_has_to_see() -> None:
     json.dumps(outcome.to_dict())
 
 
-def test_the_sensor_is_charged_to_the_gain() -> None:
+def test_sensor_and_choosing_are_charged_to_the_gain() -> None:
     cost = price()
-    outcome = compared(cost, rules=("optimum", "least-loaded-local"))
-    even, best, alone = outcome.rows
+    outcome = compared(cost, rules=("optimum", "least-loaded-local", "vllm"))
+    even, best, alone, engine = outcome.rows
     gather = gather_s(cost, TOPOLOGY, 8) * 1e6
-    assert even.saved_us == even.sensor_us == even.net_us == 0 and even.choice_us is None
+    assert even.saved_us == even.sensor_us == even.budget_us == even.net_us == 0 and even.choice_us is None
     assert best.sensor_us == pytest.approx(gather) and alone.sensor_us == 0
+    assert (best.budget_us, alone.budget_us, engine.budget_us) == (100.0, 1.0, 0.0)
+    assert (best.budget_source, alone.budget_source) == ("published", "measured")
     assert best.saved_us == pytest.approx(even.layer_us - best.layer_us)  # type: ignore[operator]
-    assert best.net_us == pytest.approx(best.saved_us - gather)  # type: ignore[operator]
-    # A layer of so few tokens is over before its counters are.
-    assert best.net_us is not None and best.net_us < 0
-    free = compared(cost, rules=("optimum",), gather_us=0.0).row("optimum")
-    assert free.net_us == free.saved_us
+    assert best.net_us == pytest.approx(best.saved_us - gather - 100.0)  # type: ignore[operator]
+    # What a source knows costs no waiting, yet choosing takes more than a layer of so few tokens saves.
+    assert alone.saved_us is not None and 0 < alone.saved_us < 1 and alone.net_us == alone.saved_us - 1.0
+    assert any("take more than they save: optimum, least-loaded-local" in note for note in outcome.notes)
+    assert alone.choice_us is not None and alone.choice_us > 0
+    free = compared(cost, rules=("optimum",), gather_us=0.0, choice_us={"optimum": 0.0}).row("optimum")
+    assert free.net_us == free.saved_us and free.budget_source == "stated"
+
+
+def test_what_is_charged_is_the_same_in_every_run() -> None:
+    one, other = (compared(price(), rules=("least-loaded", "power-of-two")) for _ in range(2))
+    assert [replace(row, choice_us=None) for row in one.rows] == [replace(row, choice_us=None) for row in other.rows]
+
+
+def large(slots: int, ranks: int) -> Plan:
+    """So many slots of a layer, an expert in each."""
+    return Plan(
+        expert_of_slot=np.arange(slots)[None], slots_per_rank=np.full(ranks, slots // ranks), experts=slots, policy="x"
+    )
+
+
+def test_choosing_costs_more_of_larger_layers() -> None:
+    rule = RULES["locality-first-all"]
+    sizes = [large(80, 8), large(288, 8), large(288, 16), large(640, 64), large(1280, 64), large(1280, 128)]
+    assert [budget(rule, plan, 0.0, {}).us for plan in sizes] == [6.0, 20.0, 75.0, 400.0, 800.0, 1600.0]
+    assert budget(RULES["optimum"], large(1280, 64), 0.0, {}).us == 200.0
+    # Draws are made for every assignment that a source sends, all else for experts.
+    assert budget(RULES["power-of-two"], large(80, 8), 1000.0, {}).us == pytest.approx(7.0)
+    assert budget(RULES["least-loaded"], large(80, 8), 1000.0, {}).us == 2.0
+    assert budget(RULES["optimum"], large(80, 8), 0.0, {"optimum": 3.0}).us == 3.0
+
+
+def test_every_rule_has_a_budget() -> None:
+    for rule in RULES.values():
+        charged = budget(rule, PLAN, 1.0, {})
+        assert charged.source in SOURCES[:3]
+        assert (charged.us == 0) == (rule.by_engines or rule.name == "even")
 
 
 def test_no_seconds_without_a_cost() -> None:

@@ -24,7 +24,7 @@ def section(ready: Prepared, tell: Listener) -> dict[str, Any] | None:
     if found is None:
         return None
     name, plan = found
-    request = Request(mode=ready.session.bench.mode, warm_up=ready.warm_up)
+    request = Request(mode=ready.session.bench.mode, warm_up=ready.warm_up, choice_us=dict(ready.request.choice_us))
     topology = replace(ready.topology, slots_per_rank=plan.slots_per_rank)
     advance = tell.progress("choosing replicas per step", len(ready.judged) * len(request.rules))
     rows = compare(ready.judged, plan, topology, ready.cost(plan), request, advance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import prepare
 from easybalance_sim.replay.engine import Dispatched, links
+from easybalance_sim.simulate.replica_choice.budget import Budget, budget
 from easybalance_sim.simulate.replica_choice.choose import DEFAULTS, Choice, Chooser, Settings
 from easybalance_sim.simulate.replica_choice.rules import BASELINE, DEFAULT, SENSORS, Rule, rule_named
 from easybalance_sim.simulate.replica_choice.sending import Part, Route, parts
@@ -29,12 +30,14 @@ WORSE = 0.001
 class Request:
     """What to compare. rules: names of `rules.RULES`; `even`, the baseline, always takes part · mode: all-to-all mode ·
     warm_up: first steps that only sensors see · gather_us: stated latency of the all-gather of counters, None = from
-    the cost's links · settings: of the rules."""
+    the cost's links · choice_us: stated times of choosing by rule, in place of those of `budget` · settings: of the
+    rules."""
 
     rules: tuple[str, ...] = DEFAULT
     mode: str = "low_latency"
     warm_up: int = 0
     gather_us: float | None = None
+    choice_us: Mapping[str, float] = field(default_factory=dict)
     settings: Settings = DEFAULTS
 
 
@@ -43,12 +46,12 @@ class Row:
     """One rule.
 
     balance: max/mean of rank loads · layer_us, expert_us: mean microseconds of a layer of a step, None without a cost
-    model · saved_us: of a layer against `even` · sensor_us: by which the sensor holds up a layer · net_us: saved_us -
-    sensor_us, what is left for choosing: below 0 the rule does not pay, whatever it evens out · choice_us: of our
-    kernel on one core of one rank, None for what engines do; not charged, an engine's kernel has to stay below net_us ·
-    copies_per_layer: copies (low latency: assignments) of a layer of a step that cross nodes · cross_share: of all
-    copies to nodes · own_share: of copies to ranks, those that stay on the source's rank · cross_bytes_saved: of a
-    layer of a step against `even`, there and back.
+    model · saved_us: of a layer against `even` · sensor_us: by which the sensor holds up a layer · budget_us: what
+    choosing is charged, budget_source: where that is from, see `budget` · net_us: saved_us - sensor_us - budget_us:
+    below 0 the rule does not pay, whatever it evens out · choice_us: what choosing took in this run on one core of one
+    rank, charged nowhere; None for what engines do · copies_per_layer: copies (low latency: assignments) of a layer of
+    a step that cross nodes · cross_share: of all copies to nodes · own_share: of copies to ranks, those that stay on
+    the source's rank · cross_bytes_saved: of a layer of a step against `even`, there and back.
     """
 
     rule: str
@@ -58,6 +61,8 @@ class Row:
     expert_us: float | None
     saved_us: float | None
     sensor_us: float | None
+    budget_us: float
+    budget_source: str
     net_us: float | None
     choice_us: float | None
     copies_per_layer: float
@@ -139,7 +144,7 @@ class _Tally:
         """Copies that leave their node."""
         return float(self.across.sum() - np.trace(self.across))
 
-    def row(self, base: _Tally, gather: float | None, cost: LayerCost | None) -> Row:
+    def row(self, base: _Tally, gather: float | None, charged: Budget, cost: LayerCost | None) -> Row:
         """As reported, against the baseline's tally."""
         loads = np.concatenate(self.loads)
         cells = loads.shape[0] * loads.shape[1]
@@ -154,7 +159,9 @@ class _Tally:
             expert_us=_mean_us(self.expert),
             saved_us=saved,
             sensor_us=sensor,
-            net_us=None if saved is None or sensor is None else saved - sensor,
+            budget_us=charged.us,
+            budget_source=charged.source,
+            net_us=None if saved is None or sensor is None else saved - sensor - charged.us,
             choice_us=None if self.rule.by_engines else self.choosing / cells * 1e6,
             copies_per_layer=self.crossing / cells,
             cross_share=self.crossing / max(float(self.across.sum()), 1.0),
@@ -183,7 +190,9 @@ def compare(
     tallies = [_tally(steps, route, rule_named(name), cost, ask, advance) for name in names]
     gather = _gather(cost, topology, plan.experts, ask)
     bounds = [one.floor for one in tallies if one.floor is not None]
-    rows = tuple(one.row(tallies[0], gather, cost) for one in tallies)
+    sent = float(steps.counts[ask.warm_up :].sum(axis=2).mean()) / plan.ranks
+    charged = [budget(one.rule, plan, sent, ask.choice_us) for one in tallies]
+    rows = tuple(one.row(tallies[0], gather, us, cost) for one, us in zip(tallies, charged, strict=True))
     return Comparison(
         rows=rows,
         steps=len(steps) - ask.warm_up,
@@ -267,5 +276,8 @@ def _notes(steps: RecordedSteps, plan: Plan, cost: LayerCost | None, rows: Seque
     uneven = [row.rule for row in rows if row.balance.step_mean > rows[0].balance.step_mean + WORSE]
     if uneven:
         notes.append(f"less even than taking turns on this traffic: {', '.join(uneven)}")
+    eaten = [row.rule for row in rows if row.saved_us and row.net_us is not None and row.net_us < 0 < row.saved_us]
+    if eaten:
+        notes.append(f"waiting for counts and choosing take more than they save: {', '.join(eaten)}")
     notes += [] if cost is None else [f"layer seconds not calibrated: {reason}" for reason in cost.reasons]
     return tuple(notes)
