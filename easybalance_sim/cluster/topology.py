@@ -95,7 +95,10 @@ MOST_RANKS = 1024
 _Size = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
-class _ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
+class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields of a cluster TOML. slots_per_rank, speed: one number, or one per rank · hbm_gib: memory of a GPU, 0 =
+    the profile's · node_of_rank: NVLink domain of each rank, None = consecutive ranks share one."""
+
     ranks: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
     ranks_per_node: _Size
     slots_per_rank: _Size | list[_Size]
@@ -112,18 +115,19 @@ def load_cluster(path: Path) -> Topology:
     Raises `UsageError` with the file and the field.
     """
     try:
-        spec = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _ClusterFile)
+        spec = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ClusterFile)
     except OSError as error:
         raise UsageError(f"cannot read: {error.strerror}", where=str(path), fix="check --cluster") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"not a cluster file: {error}", where=str(path), fix="see scenarios/ for one") from error
     try:
-        return _topology(spec)
+        return topology_of(spec)
     except UsageError as error:
         raise UsageError(error.what, where=str(path)) from error
 
 
-def _topology(spec: _ClusterFile) -> Topology:
+def topology_of(spec: ClusterFile) -> Topology:
+    """The cluster that the fields describe. Raises `UsageError` naming the field that does not fit the others."""
     nodes = np.arange(spec.ranks) // spec.ranks_per_node if spec.node_of_rank is None else np.array(spec.node_of_rank)
     if len(nodes) == 0 or len(np.unique(nodes)) != nodes.max() + 1:
         raise UsageError("node_of_rank must use 0..N-1 without gaps")
