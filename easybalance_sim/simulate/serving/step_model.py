@@ -5,8 +5,8 @@ A request's tokens are spread over the ranks like those of the routed request it
 of a step, so that the loads of a step cost one addition per request that comes or goes; what single tokens add by
 chance is drawn from a normal distribution of the summed variance.
 
-    rows[l, r]   = max(0, M + sqrt(V)·z, moved so that a layer's rows keep their sum)
-    expert[l]    = max over r of expert_s[l, r] at rows[l, r]
+    rows[l, r]   = max(0, M + e - V·Σe/ΣV), e = sqrt(V)·z: normal numbers given that their sum is 0
+    expert[l]    = max over r of expert_s[l, r] at max(0, rows[l, r] + z·(chance_rows[l] at rows[l, r]))
     dispatch[l]  = fixed + max over r of max(rows[l, r] · arrive_s[0, l, r], tokens[d(r)] · leave_s[0, l])
     combine[l]   = the same with index 1
     attention    = fixed + max over d of max(weights, token · tokens[d]) + kv · context[d] + pair · pairs[d]
@@ -14,6 +14,10 @@ chance is drawn from a normal distribution of the summed variance.
                    + sum over MoE layers of serial − hidden · (serial − overlapped)
     serial       = attention + dispatch + expert + combine
     overlapped   = max(dispatch + combine, attention + expert)
+
+At given rows a rank's seconds still vary with the slots that happen to be active and with padding. What the slowest rank
+gains by that is taken in as `chance_rows`: so many more rows, times the rank's own z. No seconds exceed those of a rank
+whose slots are all active, which seconds added at random would.
 
 Anything else that the ranks of a data-parallel group do per layer (shared experts, reductions over tensor-parallel
 ranks) stands in `attention`.
@@ -58,7 +62,8 @@ class StepModel:
     """Q routed requests on R ranks that form D data-parallel ranks (R / D tensor-parallel ranks each for attention).
 
     mean, spread: float32[Q, L, R] · expert_s: float64[L, R, G] seconds of the routed experts of a rank with
-    (g · knot)² rows, g = 0..G-1, linear between; the last slope goes on beyond · even_expert_s: float64[L, G] the same
+    (g · knot)² rows, g = 0..G-1, linear between; the last slope goes on beyond · chance_rows: float64[L, G] at the same
+    knots, None = 0 · even_expert_s: float64[L, G] the same
     of a rank with as much as every other · arrive_s: float64[2, L, R] seconds per row that arrives, dispatch and
     combine · even_arrive_s: float64[2, L] · leave_s: float64[2, L] seconds per token that leaves its rank ·
     link_fixed_s: float64[2], 0 on one rank · hidden: share of the communication that could hide behind compute and
@@ -80,11 +85,22 @@ class StepModel:
     hidden: float = 0.0
     reasons: tuple[str, ...] = ()
     band_p90: float = 0.0
+    chance_rows: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for name in ("mean", "spread"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float32))
-        for name in ("expert_s", "even_expert_s", "arrive_s", "even_arrive_s", "leave_s", "link_fixed_s"):
+        if self.chance_rows is None:
+            object.__setattr__(self, "chance_rows", np.zeros_like(self.even_expert_s))
+        for name in (
+            "expert_s",
+            "chance_rows",
+            "even_expert_s",
+            "arrive_s",
+            "even_arrive_s",
+            "leave_s",
+            "link_fixed_s",
+        ):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
 
     @property
