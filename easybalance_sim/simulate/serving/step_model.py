@@ -15,9 +15,9 @@ chance is drawn from a normal distribution of the summed variance.
     serial       = attention + dispatch + expert + combine
     overlapped   = max(dispatch + combine, attention + expert)
 
-At given rows a rank's seconds still vary with the slots that happen to be active and with padding. What the slowest rank
-gains by that is taken in as `chance_rows`: so many more rows, times the rank's own z. No seconds exceed those of a rank
-whose slots are all active, which seconds added at random would.
+At given rows a rank's seconds still vary with the slots that happen to be active and with padding. This is taken in as
+`chance_rows`: so many more rows, times the rank's own z. Seconds added at random would exceed those of a rank whose
+slots are all active; rows do not.
 
 Anything else that the ranks of a data-parallel group do per layer (shared experts, reductions over tensor-parallel
 ranks) stands in `attention`.
@@ -25,7 +25,7 @@ ranks) stands in `attention`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -63,11 +63,10 @@ class StepModel:
 
     mean, spread: float32[Q, L, R] · expert_s: float64[L, R, G] seconds of the routed experts of a rank with
     (g · knot)² rows, g = 0..G-1, linear between; the last slope goes on beyond · chance_rows: float64[L, G] at the same
-    knots, None = 0 · even_expert_s: float64[L, G] the same
-    of a rank with as much as every other · arrive_s: float64[2, L, R] seconds per row that arrives, dispatch and
-    combine · even_arrive_s: float64[2, L] · leave_s: float64[2, L] seconds per token that leaves its rank ·
-    link_fixed_s: float64[2], 0 on one rank · hidden: share of the communication that could hide behind compute and
-    does, 0 to 1 · reasons, band_p90: of the cost model.
+    knots, left out = 0 · even_expert_s: float64[L, G] seconds of a rank with as much as every other · arrive_s:
+    float64[2, L, R] seconds per row that arrives, dispatch and combine · even_arrive_s: float64[2, L] · leave_s:
+    float64[2, L] seconds per token that leaves its rank · link_fixed_s: float64[2], 0 on one rank · hidden: share of
+    the communication that could hide behind compute and does, 0 to 1 · reasons, band_p90: of the cost model.
     """
 
     mean: AnyArray
@@ -85,22 +84,16 @@ class StepModel:
     hidden: float = 0.0
     reasons: tuple[str, ...] = ()
     band_p90: float = 0.0
-    chance_rows: FloatArray | None = None
+    chance_rows: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
+        if not self.chance_rows.size:
+            object.__setattr__(self, "chance_rows", np.zeros_like(self.even_expert_s))
         for name in ("mean", "spread"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float32))
-        if self.chance_rows is None:
-            object.__setattr__(self, "chance_rows", np.zeros_like(self.even_expert_s))
-        for name in (
-            "expert_s",
-            "chance_rows",
-            "even_expert_s",
-            "arrive_s",
-            "even_arrive_s",
-            "leave_s",
-            "link_fixed_s",
-        ):
+        for name in ("expert_s", "chance_rows", "even_expert_s"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        for name in ("arrive_s", "even_arrive_s", "leave_s", "link_fixed_s"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
 
     @property
