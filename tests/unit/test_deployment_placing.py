@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from easybalance_sim.cluster.topology import uniform
-from easybalance_sim.deployment.ground import Ground, Routing, ground_of
+from easybalance_sim.deployment.ground import Ground, ground_of
 from easybalance_sim.deployment.placing import place, without_replicas
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.planfile import write_plan
 from easybalance_sim.planning.session import Session
 from easybalance_sim.simulate.serving.limits import MIXED
-from easybalance_sim.trace.synthesis import Recipe
+from easybalance_sim.trace.synthesis import Recipe, synthesise
 from tests.listeners import Heard
 from tests.plan_documents import placed_document
 
@@ -23,14 +23,19 @@ MIXTURE = Recipe(kind="topic-mixture", layers=2, experts=16, top_k=2, steps=256,
 EVEN = Recipe(kind="uniform", layers=2, experts=80, top_k=2, steps=256, tokens_per_step=64, seed=3)
 
 
+def _ground(recipe: Recipe, folder: Path) -> Ground:
+    synthesise(recipe, folder / "routing.parquet")
+    return ground_of([folder / "routing.parquet"], None, Heard())
+
+
 @pytest.fixture(scope="module")
-def ground() -> Ground:
-    return ground_of(Routing(recipe=MIXTURE), CLUSTER, 0, Heard())
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    return _ground(MIXTURE, tmp_path_factory.mktemp("mixture"))
 
 
 @pytest.fixture(scope="module")
 def session(ground: Ground) -> Session:
-    return ground.on(CLUSTER, MIXED, rule="even", mode="auto")
+    return ground.on(CLUSTER, MIXED)
 
 
 def test_auto_searches_and_is_the_same_again(ground: Ground, session: Session) -> None:
@@ -39,10 +44,10 @@ def test_auto_searches_and_is_the_same_again(ground: Ground, session: Session) -
     assert first.slots == 20
 
 
-def test_auto_falls_back_to_greedy_where_windows_differ_by_chance() -> None:
+def test_auto_falls_back_to_greedy_where_windows_differ_by_chance(tmp_path: Path) -> None:
     cluster = uniform(8, 8, 11)
-    even = ground_of(Routing(recipe=EVEN), cluster, 0, Heard())
-    session = even.on(cluster, MIXED, rule="even", mode="auto")
+    even = _ground(EVEN, tmp_path)
+    session = even.on(cluster, MIXED)
     assert place(even, session, "auto", Heard()).policy == "eplb"
     with pytest.raises(UsageError, match="no window_search: batch noise only"):
         place(even, session, "window_search", Heard())
@@ -50,7 +55,7 @@ def test_auto_falls_back_to_greedy_where_windows_differ_by_chance() -> None:
 
 def test_what_an_engine_begins_with_has_every_expert_once(ground: Ground, session: Session) -> None:
     topology = without_replicas(CLUSTER, 16)
-    plan = place(ground, ground.on(topology, MIXED, rule="even", mode="auto"), "contiguous", Heard())
+    plan = place(ground, ground.on(topology, MIXED), "contiguous", Heard())
     assert topology.slots == plan.slots == 16 and plan.redundant_slots == 0
     assert place(ground, session, "contiguous", Heard()).slots == 16
 
@@ -59,7 +64,7 @@ def test_a_plan_file_has_to_fit(ground: Ground, session: Session, tmp_path: Path
     plan, path = place(ground, session, "eplb", Heard()), tmp_path / "plan.json"
     write_plan(path, placed_document(plan, (0, 1)))
     assert np.array_equal(place(ground, session, str(path), Heard()).expert_of_slot, plan.expert_of_slot)
-    wider = ground.on(uniform(8, 8, 3), MIXED, rule="even", mode="auto")
+    wider = ground.on(uniform(8, 8, 3), MIXED)
     with pytest.raises(PlanError, match=r"on 4 ranks, the scenario has 2 × 16 on 8"):
         place(ground, wider, str(path), Heard())
 
