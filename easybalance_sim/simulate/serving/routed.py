@@ -20,8 +20,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from easybalance_sim import kernels
-from easybalance_sim.arrays import AnyArray, BoolArray, FloatArray, Int16Array, Int32Array, IntArray, frozen, mixed, sealed
-from easybalance_sim.arrays import stream
+from easybalance_sim.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    Int16Array,
+    IntArray,
+    frozen,
+    mixed,
+    sealed,
+    stream,
+)
 from easybalance_sim.errors import TraceError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.dispatch import Dispatch

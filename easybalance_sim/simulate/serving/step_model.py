@@ -99,9 +99,9 @@ class StepModel:
     @property
     def layers(self) -> int:
         """L, MoE layers."""
-        return self.mean.shape[1]
+        return int(self.mean.shape[1])
 
     @property
     def ranks(self) -> int:
         """R."""
-        return self.mean.shape[2]
+        return int(self.mean.shape[2])
