@@ -102,3 +102,41 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2, "head_dim": 128, "torch_dtype": "bfloat16",
     },
 }  # fmt: skip
+
+_MLA_WIDTHS = {"q_lora_rank": 1536, "qk_nope_head_dim": 128, "v_head_dim": 128}
+WIDTHS: dict[str, dict[str, Any]] = {
+    "deepseek-v3": {**_MLA_WIDTHS, "vocab_size": 129280},
+    "deepseek-v3.2": {**_MLA_WIDTHS, "vocab_size": 129280},
+    "deepseek-v4-pro": {"vocab_size": 129280, "q_lora_rank": 1536, "qk_rope_head_dim": 64},
+    "deepseek-v2": {**_MLA_WIDTHS, "vocab_size": 102400},
+    "kimi-k2": {**_MLA_WIDTHS, "vocab_size": 163840},
+    "kimi-k2.5": {**_MLA_WIDTHS, "vocab_size": 163840, "num_attention_heads": 64},
+    "glm-5": {
+        "q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256, "head_dim": 64, "index_topk": 2048,
+        "vocab_size": 154880,
+    },
+    "longcat-flash": {**_MLA_WIDTHS, "vocab_size": 131072},
+    "qwen3-235b-a22b": {"vocab_size": 151936},
+    "qwen3-next-80b-a3b": {"vocab_size": 151936},
+    "qwen3.5-35b-a3b": {"vocab_size": 248320, "attn_output_gate": True},
+    "mixtral-8x7b": {"vocab_size": 32000, "num_attention_heads": 32},
+    "gpt-oss-20b": {"vocab_size": 201088, "sliding_window": 128},
+    "llama-4-maverick": {"vocab_size": 202048, "intermediate_size_mlp": 16384, "num_attention_heads": 40},
+    "glm-4.5": {"vocab_size": 151552, "intermediate_size": 12288},
+    "minimax-m2": {"vocab_size": 200064},
+    "olmoe-1b-7b": {"vocab_size": 50304},
+    "hunyuan-a13b": {"vocab_size": 128167},
+    "dots.llm1": {"vocab_size": 152064},
+    "ling-mini-2.0": {"vocab_size": 157184},
+    "ernie-4.5-21b-a3b": {"vocab_size": 103424},
+    "nemotron-3-nano-30b-a3b": {"vocab_size": 131072},
+    "nemotron-3-super-120b-a12b": {"vocab_size": 131072, "moe_shared_expert_intermediate_size": 5376},
+}  # fmt: skip
+"""The rest of what those configurations say of attention, dense layers and vocabulary."""
+
+
+def with_widths(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with its `WIDTHS`, inside the language part where there is one."""
+    if "text_config" in config:
+        return config | {"text_config": config["text_config"] | WIDTHS.get(name, {})}
+    return config | WIDTHS.get(name, {})

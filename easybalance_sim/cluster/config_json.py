@@ -10,14 +10,12 @@ Nemotron-H (`hybrid_override_pattern`), LongCat (`moe_topk`, `expert_ffn_hidden_
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from easybalance_sim.cluster.config_attention import attention_of_config, full_attention_layers
+from easybalance_sim.cluster.config_keys import Config, Keys
 from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
 from easybalance_sim.errors import ProfileError
-
-Config = Mapping[str, Any]
 
 _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k")
@@ -43,11 +41,11 @@ def read_config(path: Path) -> ModelShape:
 def shape_of_config(config: Config, name: str, where: str) -> ModelShape:
     """The shape that a decoded config.json describes. Raises `ProfileError` (with `where`) naming the missing key."""
     flat = {**config, **_language_part(config)}
-    keys = _Keys(flat, where)
-    total = keys.number("num_hidden_layers", "num_layers")
+    keys = Keys(flat, where)
+    total, layers = keys.number("num_hidden_layers", "num_layers"), _moe_layers(keys)
     return ModelShape(
         name=name,
-        layers=_moe_layers(keys),
+        layers=layers,
         hidden_layers=total,
         mtp_layers=tuple(range(total, total + keys.optional("num_nextn_predict_layers", 0))),
         experts=keys.number(*_EXPERTS),
@@ -60,32 +58,13 @@ def shape_of_config(config: Config, name: str, where: str) -> ModelShape:
         matrices=2 if "hybrid_override_pattern" in flat or flat.get("mlp_hidden_act") == "relu2" else 3,
         dtype=_dtype(flat, where),
         kv_bytes_per_token=_kv_bytes(keys),
+        attention=attention_of_config(keys),
+        model_width=_model_width(keys),
+        dense_intermediate=_dense_intermediate(keys, len(layers) < total),
+        shared_intermediate=_shared_intermediate(keys),
+        vocab=keys.optional("vocab_size", 0),
         source=where,
     )
-
-
-class _Keys:
-    """Whole numbers looked up under the names that different models give them; null counts as absent."""
-
-    def __init__(self, config: Config, where: str) -> None:
-        self.config, self.where = config, where
-
-    def number(self, *names: str) -> int:
-        found = next((name for name in names if self.config.get(name) is not None), None)
-        if found is None:
-            raise ProfileError(f"key {' or '.join(names)} is missing", where=self.where, fix="is it an MoE model?")
-        value = self.config[found]
-        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
-            value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ProfileError(f"key {found} is {value!r}, expected a whole number", where=self.where)
-        return value
-
-    def optional(self, name: str, default: int) -> int:
-        return self.number(name) if self.has(name) else default
-
-    def has(self, name: str) -> bool:
-        return self.config.get(name) is not None
 
 
 def _language_part(config: Config) -> Config:
@@ -93,7 +72,7 @@ def _language_part(config: Config) -> Config:
     return next((part for part in nested if isinstance(part, dict)), {})
 
 
-def _intermediate(keys: _Keys) -> int:
+def _intermediate(keys: Keys) -> int:
     if any(keys.has(name) for name in _WIDTH):
         return keys.number(*_WIDTH)
     if str(keys.config.get("model_type", "")).startswith(_ALL_LAYERS_ARE_MOE):
@@ -101,7 +80,7 @@ def _intermediate(keys: _Keys) -> int:
     return keys.number(*_WIDTH)
 
 
-def _moe_layers(keys: _Keys) -> tuple[int, ...]:
+def _moe_layers(keys: Keys) -> tuple[int, ...]:
     total = keys.number("num_hidden_layers", "num_layers")
     layers = tuple(layer for layer in range(total) if _is_moe(layer, keys))
     if not layers:
@@ -109,7 +88,7 @@ def _moe_layers(keys: _Keys) -> tuple[int, ...]:
     return layers
 
 
-def _is_moe(layer: int, keys: _Keys) -> bool:
+def _is_moe(layer: int, keys: Keys) -> bool:
     listed = _listed(layer, keys)
     if listed is not None:
         return listed
@@ -124,7 +103,7 @@ def _is_moe(layer: int, keys: _Keys) -> bool:
     return layer >= dense and layer % max(1, keys.optional("moe_layer_freq", 1)) == 0
 
 
-def _listed(layer: int, keys: _Keys) -> bool | None:
+def _listed(layer: int, keys: Keys) -> bool | None:
     """Whether the layer is MoE where the config lists the layers one by one, None where it does not."""
     for name, mark in (("hybrid_override_pattern", "E"), ("mlp_layer_types", "sparse"), ("moe_layer_freq", 1)):
         marks = keys.config.get(name)
@@ -136,12 +115,33 @@ def _listed(layer: int, keys: _Keys) -> bool | None:
     return layer in chosen if isinstance(chosen, list) else None
 
 
-def _shared_experts(keys: _Keys) -> int:
+def _shared_experts(keys: Keys) -> int:
     for name in _SHARED:
         if keys.has(name):
             return keys.number(name)
     implied = keys.has("interleave_moe_layer_step") or keys.optional("shared_expert_intermediate_size", 0) > 0
     return int(implied)
+
+
+def _model_width(keys: Keys) -> int:
+    """Where experts work on a narrower vector than the model."""
+    latent = keys.has("moe_latent_size") or keys.has("routed_expert_hidden_size")
+    return keys.number("hidden_size") if latent else 0
+
+
+def _dense_intermediate(keys: Keys, has_dense: bool) -> int:
+    """Width of the layers without experts. Hybrids have none, and LongCat's stand beside the experts."""
+    if not has_dense or keys.has("hybrid_override_pattern"):
+        return 0
+    return keys.optional("intermediate_size_mlp", keys.optional("intermediate_size", 0))
+
+
+def _shared_intermediate(keys: Keys) -> int:
+    """Where it is not that of as many routed experts. LongCat runs two dense parts beside the experts of a layer."""
+    if keys.has("zero_expert_num"):
+        return 2 * keys.optional("ffn_hidden_size", 0)
+    own = keys.optional("moe_shared_expert_intermediate_size", keys.optional("shared_expert_intermediate_size", 0))
+    return 0 if own == _intermediate(keys) else own * _shared_experts(keys)
 
 
 def _dtype(config: Config, where: str) -> str:
@@ -178,9 +178,9 @@ def _known(dtype: str | None, what: str, where: str) -> str:
     return dtype
 
 
-def _kv_bytes(keys: _Keys) -> int:
+def _kv_bytes(keys: Keys) -> int:
     """KV bytes of one token at 2 bytes a value, over full-attention layers (others do not grow); 0 when not told."""
-    layers = _full_attention_layers(keys)
+    layers = full_attention_layers(keys)
     if keys.has("kv_lora_rank") and keys.has("qk_rope_head_dim"):
         return layers * (keys.number("kv_lora_rank") + keys.number("qk_rope_head_dim")) * 2
     if keys.has("attention_chunk_size") or keys.has("compress_ratios") or not keys.has("num_attention_heads"):
@@ -189,19 +189,3 @@ def _kv_bytes(keys: _Keys) -> int:
     default = keys.optional("attention_head_dim", keys.number("hidden_size") // max(1, heads))
     width = keys.optional("head_dim", default)
     return layers * 2 * keys.optional("num_key_value_heads", heads) * width * 2
-
-
-def _full_attention_layers(keys: _Keys) -> int:
-    total = keys.number("num_hidden_layers", "num_layers")
-    kinds, pattern = keys.config.get("layer_types"), keys.config.get("hybrid_override_pattern")
-    hybrid = keys.config.get("linear_attn_config")
-    if isinstance(hybrid, dict) and isinstance(hybrid.get("full_attn_layers"), list):
-        return len(hybrid["full_attn_layers"])
-    if keys.has("zero_expert_num"):
-        # Each layer of LongCat-Flash holds two attention blocks around its experts.
-        return 2 * total
-    if isinstance(pattern, str):
-        return pattern.count("*")
-    if isinstance(kinds, list):
-        return kinds.count("full_attention")
-    return total // max(1, keys.optional("full_attention_interval", 1))

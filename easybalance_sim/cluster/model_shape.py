@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from easybalance_sim.cluster.attention_shape import AttentionShape
 from easybalance_sim.errors import ProfileError
 
 WEIGHT_BYTES = {"bf16": 2.0, "fp8_block": 1.00024, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4_g32": 0.5625}
@@ -27,6 +28,9 @@ class ModelShape:
     hidden: dispatch width H (the latent width where experts work on one) · intermediate: I of one routed expert ·
     matrices: 3 for gated experts, 2 otherwise · dtype: a key of `WEIGHT_BYTES` ·
     kv_bytes_per_token: KV cache bytes of one token over the layers whose cache grows with the context, 0 = unknown ·
+    attention: None = unknown · model_width: of the residual stream, 0 = `hidden` · dense_intermediate: of the layers
+    without experts, 0 = they have no feed-forward part · shared_intermediate: of all shared experts together (and of
+    dense feed-forward parts beside the experts), 0 = shared_experts · intermediate · vocab: 0 = unknown ·
     assumed: True when the widths are a stand-in because nobody said the model · source: where the numbers come from.
     Raises `ProfileError` when a number is impossible.
     """
@@ -45,6 +49,11 @@ class ModelShape:
     matrices: int = 3
     dtype: str = "fp8_block"
     kv_bytes_per_token: int = 0
+    attention: AttentionShape | None = None
+    model_width: int = 0
+    dense_intermediate: int = 0
+    shared_intermediate: int = 0
+    vocab: int = 0
     assumed: bool = False
     source: str = ""
 
@@ -72,6 +81,26 @@ class ModelShape:
     def expert_bytes(self) -> int:
         """Weight bytes of one routed expert in one layer."""
         return round(self.matrices * self.hidden * self.intermediate * WEIGHT_BYTES[self.dtype])
+
+    @property
+    def width(self) -> int:
+        """Of the residual stream, on which attention, dense layers, shared experts and the head work."""
+        return self.model_width or self.hidden
+
+    @property
+    def shared_width(self) -> int:
+        """Intermediate width of everything that runs beside the routed experts of a layer."""
+        return self.shared_intermediate or self.shared_experts * self.intermediate
+
+    @property
+    def dense_dtype(self) -> str:
+        """Weights outside the routed experts: FP8 checkpoints hold them in FP8, those with 4-bit experts in BF16."""
+        return self.dtype if self.dtype == "fp8_block" else "bf16"
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers without experts, 0 when nobody said how many layers there are."""
+        return max(0, self.hidden_layers - len(self.layers))
 
 
 def weight_dtype(text: str) -> str | None:

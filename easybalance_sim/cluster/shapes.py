@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from easybalance_sim.cluster.attention_shape import AttentionShape
 from easybalance_sim.cluster.config_json import read_config
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES, ModelShape, weight_dtype
 from easybalance_sim.errors import ProfileError
@@ -49,6 +50,11 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     matrices: int = 3
     dtype: str
     kv_bytes_per_token: int = 0
+    attention: AttentionShape | None = None
+    model_width: int = 0
+    dense_intermediate: int = 0
+    shared_intermediate: int = 0
+    vocab: int = 0
     source: str
 
 

@@ -10,7 +10,7 @@ import pytest
 from easybalance_sim.cluster.config_json import read_config, shape_of_config
 from easybalance_sim.cluster.shapes import ModelShape, load_shape
 from easybalance_sim.errors import ProfileError
-from tests.model_configs import CONFIGS
+from tests.model_configs import CONFIGS, with_widths
 
 GQA = {"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128}
 DEEPSEEK_V3 = {
@@ -207,7 +207,7 @@ def _facts(shape: ModelShape) -> dict[str, object]:
 
 @pytest.mark.parametrize(("name", "config"), FAMILIES, ids=[name for name, _ in FAMILIES])
 def test_config_of_each_family_gives_the_known_shape(name: str, config: dict[str, Any]) -> None:
-    assert _facts(shape_of_config(config, name, "config.json")) == _facts(load_shape(name))
+    assert _facts(shape_of_config(with_widths(name, config), name, "config.json")) == _facts(load_shape(name))
 
 
 def test_qwen2_moe_has_a_shared_expert_of_its_own_width() -> None:
