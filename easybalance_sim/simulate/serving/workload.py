@@ -71,3 +71,7 @@ class Workload:
         if not rate_per_s > 0:
             raise UsageError(f"{rate_per_s:g} requests per second", where="rate", fix="give more than 0")
         return replace(self, arrival_s=self.arrival_s * (self.rate_per_s / rate_per_s))
+
+    def earlier(self, by_s: float) -> Workload:
+        """The same requests, all of them `by_s` seconds earlier. Raises `UsageError` when one would come before 0."""
+        return replace(self, arrival_s=self.arrival_s - by_s)
