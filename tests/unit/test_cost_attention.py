@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from easybalance_sim.cluster.attention_shape import AttentionShape
 from easybalance_sim.cluster.hardware import load_profile, profile_names
+from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cluster.shapes import assumed_shape, load_shape, model_names
 from easybalance_sim.cost.attention import (
     ASSUMED_BAND,
@@ -141,3 +143,64 @@ def test_outside_says_what_is_not_known() -> None:
     reasons = outside_seconds(load_shape("ling-3.0-flash"), H800).reasons
     assert any("dense layers is assumed" in reason for reason in reasons)
     assert any("head is left out" in reason for reason in reasons)
+
+
+def _gqa(heads: int, kv_heads: int, head_dim: int) -> ModelShape:
+    """A model of one such block and of projections too narrow to matter."""
+    attention = AttentionShape(kind="gqa", heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    return replace(UNSHARED, attention=attention, hidden=1, hidden_layers=61, dtype="bf16")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "heads", "requests", "context", "us", "within"),
+    [
+        ("h800", (32, 8, 128), 128, 8192, 1363.6, 0.02),
+        ("h800", (32, 8, 128), 32, 4096, 178.7, 0.08),
+        ("h800", (32, 4, 128), 128, 4096, 352.2, 0.03),
+        ("h800", (64, 2, 128), 256, 8192, 702.9, 0.02),
+        ("h20", (32, 4, 128), 128, 4096, 362.9, 0.08),
+        ("h20", (16, 2, 256), 128, 8192, 783.3, 0.08),
+    ],
+)
+def test_flashinfer_decode_kernels(
+    gpu: str, heads: tuple[int, int, int], requests: int, context: int, us: float, within: float
+) -> None:
+    """Rows of InferSim's bench_data/mha/decode."""
+    found = attention_seconds(_gqa(*heads), load_profile(gpu))
+    launches = 2 * efficiency(load_profile(gpu)).bf16.launch_s
+    kernel_s = found.seconds(requests, requests * context) - launches
+    assert kernel_s * 1e6 == pytest.approx(us, rel=within)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "requests", "context", "us", "within"),
+    [
+        ("h800", 64, 4096, 155.2, 0.02),
+        ("h800", 128, 8192, 550.4, 0.02),
+        ("h800", 64, 32768, 1119.3, 0.05),
+        ("h800", 16, 8192, 84.0, 0.08),
+        ("h20", 64, 8192, 1361.8, 0.03),
+    ],
+)
+def test_flashmla_decode_kernels(gpu: str, requests: int, context: int, us: float, within: float) -> None:
+    """Rows of InferSim's bench_data/mla/decode, 128 heads."""
+    speed = efficiency(load_profile(gpu))
+    kernel_s = speed.start_s + attention_seconds(DSV3, load_profile(gpu)).kv * requests * context
+    assert kernel_s * 1e6 == pytest.approx(us, rel=within)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "heads", "prompt", "us", "within"),
+    [
+        ("h800", None, 4096, 1104.7, 0.03),
+        ("h800", None, 32768, 76337.7, 0.07),
+        ("h20", (64, 8, 128), 4096, 2153.0, 0.02),
+        ("h20", (32, 4, 128), 16384, 16670.1, 0.03),
+    ],
+)
+def test_flash_attention_of_prompts(
+    gpu: str, heads: tuple[int, int, int] | None, prompt: int, us: float, within: float
+) -> None:
+    """Rows of InferSim's bench_data/mla/prefill (no heads given: DeepSeek's) and mha/prefill."""
+    found = attention_seconds(_gqa(*heads) if heads else DSV3, load_profile(gpu))
+    assert found.pair * prompt**2 / 2 * 1e6 == pytest.approx(us, rel=within)
