@@ -17,6 +17,7 @@ BILLIONS = {  # public sizes, all parameters
     "mixtral-8x22b": 141, "olmoe-1b-7b": 6.9, "minimax-m2": 229, "llama-4-maverick": 400, "llama-4-scout": 109,
     "hunyuan-a13b": 80, "dots.llm1": 142, "ling-mini-2.0": 16.3, "longcat-flash": 560, "ernie-4.5-21b-a3b": 21.8,
     "step-3.7-flash": 196, "qwen3-next-80b-a3b": 80, "qwen3.5-35b-a3b": 35, "qwen3.5-397b-a17b": 397,
+    "qwen3.5-122b-a10b": 122, "minimax-m3": 428, "mimo-v2-flash": 309,
 }  # fmt: skip
 UNCOUNTED = {
     "llama-4-maverick": "what chunked layers keep depends on the engine, so no bytes are stated",
