@@ -29,7 +29,7 @@ def _feedback(section: Section) -> Iterator[str]:
     yield aligned(rows)
     none = section["none"]
     head = (f"  window {sensor['window_steps']} steps, delay {sensor['delay_steps']}", "of the limit", "step mean",
-            "window", "swings")  # fmt: skip
+            "window", "settles")  # fmt: skip
     runs: list[tuple[str, ...]] = [head, ("  none", "", f"{none['step_mean']:.3f}", f"{none['window_mean']:.3f}", "")]
     runs += [_controller(run) for run in section["runs"]]
     yield aligned(runs)
@@ -41,11 +41,14 @@ def _controller(run: Section) -> tuple[str, ...]:
     share, stability = run["share_of_limit"], run["stability"]
     near = "no limit known" if share is None else f"{share:.2f}{' REFUSED' if run['refused'] else ''}"
     near += " warning" if run["warns"] and not run["refused"] else ""
-    swings = "not judged" if stability is None else "no"
-    if stability is not None and stability["oscillates"]:
-        swings = f"{'UNSTABLE' if stability['unstable'] else 'yes'}, period ~{2 * stability['lag']} steps"
+    settles = "not judged" if stability is None else "yes"
+    if stability is not None and stability["unstable"]:
+        period = f"period ~{2 * stability['lag']} steps" if stability["oscillates"] else ""
+        grown = f"{max(stability['heat_ratio'], stability['layer_ratio']):.2f} × the error"
+        settles = "UNSTABLE: " + ", ".join(sign for sign in (period, grown if stability["grows"] else "") if sign)
     balance = run["balance"]
-    return f"  {run['name']}", near, f"{balance['step_mean']:.3f}", f"{balance['window_mean']:.3f}", swings
+    remark = f" ({run['remark']})" if run["remark"] else ""
+    return f"  {run['name']}{remark}", near, f"{balance['step_mean']:.3f}", f"{balance['window_mean']:.3f}", settles
 
 
 def _sensing(section: Section) -> Iterator[str]:

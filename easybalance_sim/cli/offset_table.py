@@ -95,7 +95,9 @@ def _front(report: Section) -> str:
 def _row(row: Section, best: set[str]) -> tuple[str, ...]:
     balance, price = row["balance"], row["price"]
     mark = "*" if row["name"] in best else " "
-    name = f"{mark} {row['name']}" + ("" if row["stable"] else " (unstable)")
+    said = [row["remark"]] if row["remark"] else []
+    said += {True: [], False: ["unstable"], None: ["stability not judged"]}[row["stable"]]
+    name = f"{mark} {row['name']}" + (f" ({'; '.join(said)})" if said else "")
     return (
         name,
         f"{balance['step_mean']:.3f}",

@@ -7,11 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from easybalance_sim.mechanisms.parts.feedback import Router
+from easybalance_sim.mechanisms.parts.rerouting import settles
 from easybalance_sim.mechanisms.prepare import HELD_OUT_SHARE, Prepared
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import TraceRecord, document, write_plan
 from easybalance_sim.simulate.offsets.controllers import Controller
 from easybalance_sim.simulate.offsets.loop import Mechanism
+from easybalance_sim.simulate.offsets.stability import margin
 from easybalance_sim.simulate.quality import lossy_file
 from easybalance_sim.simulate.quality.judged import judged
 from easybalance_sim.simulate.quality.keeping import run_keeping_offsets
@@ -29,7 +31,7 @@ def write_lossy_file(ready: Prepared, router: Router, controllers: Sequence[Cont
     loop = {"delay_steps": router.loop.delay, "window_steps": router.loop.window}
     settings = asdict(controllers[0]) | loop if request.controller else {"cap": request.cap, "rule": Overflow.rule}
     made = lossy_file.document(
-        judged(mechanism, outcome, plan),
+        judged(mechanism, outcome, plan, stable=settles(mechanism, outcome, router, plan)),
         router.without.balance,
         plan,
         ready.judged,
@@ -42,6 +44,7 @@ def write_lossy_file(ready: Prepared, router: Router, controllers: Sequence[Cont
         trace=ready.session.trace_fingerprint,
         files=tuple(str(each) for each in request.settings.traces),
         plan_fingerprint="" if ready.document is None else ready.document.fingerprint(),
+        margin=None if capped else margin(controllers[0], router.gain, router.loop),
     )
     lossy_file.write_lossy(path, made)
     return str(path)

@@ -27,8 +27,8 @@ docs/method.md, "What else would balance".
 """
 
 FIDELITY = """The model was served again under each mechanism and its loss measured on 63,794 tokens; a replay only
-chooses again from recorded scores. Largest differences over the runs of a kind. Runs that swing without end, which the
-replay flags, are left out of the differences, and three on a plan that was not kept. `band`: runs whose measured loss
+chooses again from recorded scores. Largest differences over the runs of a kind. Unstable runs, which the replay
+flags, are left out of the differences, and three on a plan that was not kept. `band`: runs whose measured loss
 lies in the printed band; it was calibrated on these same runs, so that is no proof."""
 
 
@@ -42,7 +42,7 @@ def _fidelity() -> Iterator[str]:
     yield "## Replay against the model itself\n"
     yield from FIDELITY.splitlines()
     yield ""
-    yield "| runs | how many | flagged as swinging | step mean | step P99 | window mean | band |"
+    yield "| runs | how many | flagged unstable | step mean | step P99 | window mean | band |"
     yield "|---|---|---|---|---|---|---|"
     kinds = {"router offsets": False, "re-routing, factors, diversion, rotation, window plans": True}
     for name, kind in kinds.items():
@@ -53,17 +53,17 @@ def _fidelity() -> Iterator[str]:
 
 
 def _kind_row(title: str, names: list[str]) -> str:
-    swinging = {*rerouting.UNSTABLE, *(name for name in names if rerouting.is_swinging(name))} & set(names)
+    flagged = [name for name in names if rerouting.is_flagged(name)]
     apart = {"step_mean": 0.0, "step_p99": 0.0, "win300_mean": 0.0}
     known = {"step_mean": "step_mean", "step_p99": "step_p99", "win300_mean": "window_mean"}
     inside = 0
     for name in names:
         row, (found, _, loss) = rerouting.measured()[name], rerouting.replayed(name)
         inside += loss.low_nats * 1e3 <= float(row["loss_increase_mnat"]) <= loss.high_nats * 1e3
-        if name not in swinging and row["placement"] != rerouting.BASE_UNKNOWN:
+        if name not in flagged and row["placement"] != rerouting.BASE_UNKNOWN:
             for column, mine in known.items():
                 apart[column] = max(apart[column], abs(found[mine] - float(row[column])))
-    cells = [title, str(len(names)), str(len(swinging)), *(f"{value:.4f}" for value in apart.values())]
+    cells = [title, str(len(names)), str(len(flagged)), *(f"{value:.4f}" for value in apart.values())]
     return f"| {' | '.join(cells)} | {inside} of {len(names)} |"
 
 

@@ -58,6 +58,9 @@ def test_lossless_stands_beside_lossy_and_the_front_is_in_the_measured_order(rep
     assert "window plan, 8 × 10 + least-loaded replica" in by_mean
     for never in ("rotation", "×0.8", "heat max"):
         assert not any(never in name for name in by_mean)
+    compared = [row["name"] for row in rows.values() if row["remark"]]
+    assert compared == ["plan + heat max alpha=0.1 without clip"]
+    assert rows["plan + heat max alpha=0.1"]["balance"]["step_mean"] < rows[compared[0]]["balance"]["step_mean"]
 
 
 def test_a_windowed_gain_is_not_called_a_gain_in_latency(report: dict[str, Any]) -> None:
@@ -98,7 +101,19 @@ def test_a_gain_near_instability_is_refused_with_a_safe_one(tmp_path: Path) -> N
     forced = ebsim_here("offset", *flags, "--gain", "0.4", "--force", "--format", "json")
     (run,) = json.loads(forced.stdout)["feedback"]["runs"]
     assert run["refused"] and run["share_of_limit"] > 0.7
-    assert output.read_text() != "mine"
+    written = read_lossy(output)
+    assert written.forced and written.advice.startswith("forced: ") and written.share_of_limit == run["share_of_limit"]
+
+
+def test_the_article_s_law_is_clipped_when_it_is_chosen(tmp_path: Path) -> None:
+    output = tmp_path / "offsets.json"
+    flags = ("--part", "feedback", "--controller", "heat-max", "--gain", "0.1", "-o", output, "--format", "json")
+    done = ebsim_here("offset", *ON_SCORES, *flags)
+    (run,) = json.loads(done.stdout)["feedback"]["runs"]
+    assert run["name"] == "plan + heat max alpha=0.1" and not run["remark"]
+    written = read_lossy(output)
+    assert written.offsets is not None and 0 < written.settings["clip"] < 0.1
+    assert max(abs(value) for row in written.offsets for value in row) == pytest.approx(written.settings["clip"])
 
 
 def one_line_after_notes(stderr: str) -> str:

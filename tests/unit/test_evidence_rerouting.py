@@ -20,9 +20,10 @@ from easybalance_sim.mechanisms.run import offset
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Settings
 from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER, MAX, PI, SIGN, Controller, I, P
-from easybalance_sim.simulate.offsets.loop import Loop, Mechanism, Untouched, run
+from easybalance_sim.simulate.offsets.loop import Loop, Mechanism, Outcome, Untouched, run
 from easybalance_sim.simulate.offsets.quality import Quality
 from easybalance_sim.simulate.offsets.scores import Scores, scores_of
+from easybalance_sim.simulate.offsets.stability import Oscillation, oscillation
 from easybalance_sim.simulate.quality.price import (
     DIVERSION,
     DROP,
@@ -40,7 +41,7 @@ from easybalance_sim.simulate.rerouting.overflow import Overflow
 from easybalance_sim.simulate.rerouting.rotation import BY_RANK, STRIPED, Rotation
 from easybalance_sim.simulate.rerouting.tiers import factor_tier, graded
 from easybalance_sim.simulate.steps.placements import contiguous, planned, stacked
-from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
+from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads, read_steps
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
 from tests.listeners import Heard
 
@@ -49,7 +50,8 @@ RUNS = DATA / "offsets_real_model.csv"
 pytestmark = pytest.mark.skipif(not RUNS.exists(), reason=f"no {RUNS.name} of the small model beside the repository")
 
 RANKS, WARM_UP = 8, 40
-UNSTABLE = {"heat P g=1", "STK heat P g=1", "heat P g=.3 d=4", "layer P g=.3 d=4", "seed heat max a=.3"}
+CYCLE = "STK seed max a=.1"
+"""Flagged, since its heat swings, though it does not grow: the only one of those whose replay is further off."""
 BASE_UNKNOWN = "eplb8x10"
 """Measured on a placement that no longer is: its base had 1.286/1.78, and no EPLB from these steps has."""
 
@@ -88,7 +90,7 @@ def mechanism(name: str) -> Mechanism:
     """What a row of the measured runs is called here."""
     text = re.sub(r"^(STK|R80|W88) ", "", name)
     if text.startswith("reroute") and " + layer P" in text:
-        return Overflow(cap=1.1, inner=Controller(law=P, signal=LAYER, gain=0.1))
+        return Overflow(cap=1.1, inner=Controller(law=P, signal=LAYER, gain=0.1, clipped=False))
     if found := re.fullmatch(r"(reroute (next|least)|drop) cap(.+)", text):
         return Overflow(cap=float(found[3]), rule=found[2] or "drop")
     if found := re.fullmatch(r"x(0\.\d) hot (rank heat|layer)>1.05", text):
@@ -109,19 +111,35 @@ def controller(text: str) -> Controller:
     value = [float(n) for n in re.findall(r"=(\d*\.?\d+)", text)]
     clip = 0.03 if "clip" in text else None
     if " I " in text:
-        return Controller(law=I, signal=signal, integral=value[0], leak=value[1])
+        return Controller(law=I, signal=signal, integral=value[0], leak=value[1], clipped=False)
     if " PI " in text:
-        return Controller(law=PI, signal=signal, gain=value[0], integral=value[1])
+        return Controller(law=PI, signal=signal, gain=value[0], integral=value[1], clipped=False)
     law = MAX if "max" in text else SIGN if "sign" in text else P
-    return Controller(law=law, signal=signal, gain=value[0], clip=clip)
+    return Controller(law=law, signal=signal, gain=value[0], clip=clip, clipped=clip is not None)
 
 
 @cache
 def replayed(name: str) -> tuple[dict[str, float], Quality, Band]:
-    loop = Loop(delay=4 if "d=4" in name else 1)
-    acting = mechanism(name)
-    outcome = run(acting, recorded()[1], placement(measured()[name]["placement"]), loop)
+    outcome, acting = outcome_of(name), mechanism(name)
     return outcome.balance.to_dict(), outcome.quality, price(outcome, families_of(acting)).band
+
+
+@cache
+def outcome_of(name: str) -> Outcome:
+    loop = Loop(delay=4 if "d=4" in name else 1)
+    return run(mechanism(name), recorded()[1], placement(measured()[name]["placement"]), loop)
+
+
+@cache
+def swing(name: str) -> Oscillation:
+    """What tells whether a run settles; caps and rotation do not act on what was sensed."""
+    found = outcome_of(name)
+    without = rank_loads(recorded()[1].steps.counts[WARM_UP:], placement(measured()[name]["placement"]))
+    return oscillation(found.judged, without, found.loop)
+
+
+def is_flagged(name: str) -> bool:
+    return not re.search(r"reroute|drop|rot ", name) and swing(name).unstable
 
 
 def is_rerouting(name: str) -> bool:
@@ -142,20 +160,23 @@ def test_balance_of_rerouting(name: str) -> None:
     assert loss.low_nats * 1e3 <= float(row["loss_increase_mnat"]) <= loss.high_nats * 1e3
 
 
+def test_factors_that_make_heat_swing_are_flagged() -> None:
+    assert [name for name in names() if is_rerouting(name) and is_flagged(name)] == ["x0.8 hot layer>1.05"]
+    for name in ("x0.8 hot layer>1.05", "STK tiers heat .05/.15/.3"):
+        # The second is at -0.356 in the model itself, on the edge.
+        assert not swing(name).grows and float(measured()[name]["autocorr_min"]) < -0.35
+        assert swing(name).autocorrelation == pytest.approx(float(measured()[name]["autocorr_min"]), abs=0.03)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in names() if not is_rerouting(name)])
 def test_every_other_run(name: str) -> None:
     row, (found, _, loss) = measured()[name], replayed(name)
     assert loss.low_nats * 1e3 <= float(row["loss_increase_mnat"]) <= loss.high_nats * 1e3
-    if name not in UNSTABLE and row["placement"] != BASE_UNKNOWN:
-        looser = 2.3 if is_swinging(name) else 1.0
-        assert found["step_mean"] == pytest.approx(float(row["step_mean"]), abs=0.01 * looser)
-        assert found["step_p99"] == pytest.approx(float(row["step_p99"]), abs=0.1 * looser)
-
-
-def is_swinging(name: str) -> bool:
-    """Max-normalised heat: its gain rises as the imbalance falls, so it never settles."""
-    return re.fullmatch(r"(STK )?seed (heat )?max a=.1", name) is not None
+    # Also those that are flagged for swinging, as long as they do not grow; `test_evidence_offsets` lists them.
+    if name != CYCLE and not swing(name).grows and row["placement"] != BASE_UNKNOWN:
+        assert found["step_mean"] == pytest.approx(float(row["step_mean"]), abs=0.01)
+        assert found["step_p99"] == pytest.approx(float(row["step_p99"]), abs=0.1)
 
 
 FAMILIES = {"drop": DROP, "x0": MULTIPLICATIVE, "tiers": MULTIPLICATIVE, "divert": DIVERSION, "rot": DIVERSION}

@@ -56,8 +56,8 @@ def test_errors_by_hand() -> None:
 
 def offsets(controller: Controller, *loads: list[float]) -> list[float]:
     """Of the one layer, after each of the loads in turn."""
-    steps = recorded_steps(layers=1, experts=4, top_k=2)
-    acting = controller.start(TWO_RANKS, scores_of(steps), NOW)
+    scores = replace(scores_of(recorded_steps(layers=1, experts=4, top_k=2)), gap=0.2)
+    acting = controller.start(TWO_RANKS, scores, NOW)
     sensor = fed(replace(NOW, window=1))
     found = []
     for counts in loads:
@@ -85,6 +85,12 @@ HOT, COLD = [0.0, 1.0, 0.0, 3.0], [0.0, 3.0, 0.0, 1.0]
         (Controller(law=MAX, signal=HEAT, gain=0.1), [0.1, 0.1, -0.1]),
         (Controller(law=MAX, signal=HEAT, gain=0.1, clip=0.03), [0.03, 0.03, -0.03]),
         (Controller(law=P, signal=EXPERT, gain=0.1), [0.2, 0.2, 0.0]),
+        # 1.5 gaps of 0.2 are the clip of whoever has none of his own.
+        (Controller(law=P, signal=EXPERT, gain=0.5), [0.3, 0.3, 0.0]),
+        (Controller(law=P, signal=EXPERT, gain=0.5, clipped=False), [1.0, 1.0, 0.0]),
+        (Controller(law=MAX, signal=HEAT, gain=0.5), [0.3, 0.3, -0.3]),
+        (Controller(law=MAX, signal=HEAT, gain=0.5, clipped=False), [0.5, 0.5, -0.5]),
+        (Controller(law=I, signal=LAYER, integral=0.5), [0.25, 0.3, 0.05]),
     ],
     ids=lambda one: one.name if isinstance(one, Controller) else "",
 )
@@ -93,7 +99,7 @@ def test_laws_by_hand(controller: Controller, wanted: list[float]) -> None:
 
 
 def test_the_sign_of_rounding_moves_nothing() -> None:
-    acting = Controller(law=SIGN, signal=LAYER, gain=0.1).start(TWO_RANKS, scores_of(recorded_steps()), NOW)
+    acting = Controller(law=SIGN, signal=LAYER, gain=0.1, clip=1.0).start(TWO_RANKS, scores_of(recorded_steps()), NOW)
     nudge = acting.nudge(fed(NOW, [2, 1, 4, 5]))
     assert nudge is not None and nudge.offset is not None
     assert nudge.offset.tolist() == [[0.0, -0.1, 0.0, 0.1]]

@@ -130,8 +130,8 @@ def waves(amplitude: float, period: float, *, noise: float = 0.0) -> FloatArray:
 
 def test_a_swing_is_seen_with_its_period() -> None:
     found = oscillation(waves(0.1, 14), waves(0.2, 14), Loop())
-    assert (found.lag, found.oscillates, found.unstable) == (7, True, False)
-    assert found.autocorrelation == pytest.approx(-1, abs=0.05)
+    assert (found.lag, found.oscillates, found.unstable) == (7, True, True)
+    assert found.autocorrelation == pytest.approx(-1, abs=0.05) and not found.grows
     assert found.heat_ratio == found.layer_ratio == pytest.approx(0.5)
 
 
@@ -140,8 +140,14 @@ def test_noise_is_no_swing_unless_it_grows() -> None:
     assert not oscillation(calm, wild, Loop()).oscillates
     assert not oscillation(calm, calm, Loop()).oscillates
     grown = oscillation(wild, calm, Loop())
-    assert grown.unstable and grown.oscillates and grown.heat_ratio == pytest.approx(1.2)
+    assert grown.unstable and grown.grows and not grown.oscillates and grown.heat_ratio == pytest.approx(1.2)
     assert grown.to_dict()["unstable"] is True
+
+
+def test_in_few_steps_a_swing_has_to_be_clearer() -> None:
+    assert oscillation(waves(0.1, 14), waves(0.2, 14), Loop()).below == -0.35
+    few = oscillation(waves(0.1, 14)[:80], waves(0.2, 14)[:80], Loop())
+    assert few.below == pytest.approx(-0.35 - 80**-0.5 + 600**-0.5) and few.unstable
 
 
 def test_even_loads_do_not_swing() -> None:

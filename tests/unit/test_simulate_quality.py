@@ -17,9 +17,10 @@ from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.errors import EbsimError, PlanError, UsageError
 from easybalance_sim.exports.linting import is_plan_file, lint_plan
 from easybalance_sim.plan.planfile import read_plan
-from easybalance_sim.simulate.offsets.controllers import LAYER, Controller, P
+from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER, MAX, Controller, P
 from easybalance_sim.simulate.offsets.loop import Loop, Untouched, run
 from easybalance_sim.simulate.offsets.quality import Quality
+from easybalance_sim.simulate.offsets.stability import Margin
 from easybalance_sim.simulate.quality.front import STEP_P99, Point, front
 from easybalance_sim.simulate.quality.judged import judged
 from easybalance_sim.simulate.quality.keeping import run_keeping_offsets
@@ -214,7 +215,7 @@ def test_the_table_has_fronts_without_floors() -> None:
     assert json.loads(json.dumps(table.to_dict()))["fronts"][0]["axis"] == "step_mean"
 
 
-def made(kind: str = "cap") -> LossyDocument:
+def made(kind: str = "cap", share: float = 0.25) -> LossyDocument:
     scores, plan = scored(), contiguous(2, 16, 4)
     without = run(Untouched(), scores, plan, LOOP).balance
     mechanism = Overflow(cap=1.25) if kind == "cap" else Controller(law=P, signal=LAYER, gain=0.05)
@@ -225,9 +226,40 @@ def made(kind: str = "cap") -> LossyDocument:
             found, without, plan, scores.steps, warm_up=12, scores=scores.mode, settings={"cap": 1.25}, cap=1.25,
             rule=mechanism.rule,
         )  # fmt: skip
+    most = 1.5 * scores.gap
     return document(
-        found, without, plan, scores.steps, warm_up=12, scores=scores.mode, settings={"gain": 0.05}, offsets=offsets
+        found, without, plan, scores.steps, warm_up=12, scores=scores.mode, settings={"gain": 0.05, "clip": most},
+        offsets=offsets, margin=Margin(limit=1 / share, share=share),
     )  # fmt: skip
+
+
+def test_what_is_not_offered_is_on_no_front_and_in_no_file() -> None:
+    scores, plan = scored(), contiguous(2, 16, 4)
+    outcome, offsets = run_keeping_offsets(Controller(law=MAX, signal=HEAT, gain=0.1), scores, plan, LOOP)
+    shown = judged(Controller(law=MAX, signal=HEAT, gain=0.1), outcome, plan, remark="only to compare")
+    assert not shown.offered and shown.to_dict()["remark"] == "only to compare"
+    assert not table_of([shown]).by_mean.points
+    with pytest.raises(UsageError, match="is a comparison, not for use"):
+        document(
+            shown, outcome.balance, plan, scores.steps, warm_up=12, scores=scores.mode, settings={"clip": 1.0},
+            offsets=offsets,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"clip": None}, {"clip": 1.0, "clipped": False}, {"clip": 1e-6}, {"clip": True}]
+)
+def test_offsets_without_a_clip_are_never_written(settings: dict[str, object], tmp_path: Path) -> None:
+    doc = msgspec.structs.replace(made("offsets"), settings=settings)
+    with pytest.raises(UsageError, match="an offset table has a clip"):
+        write_lossy(tmp_path / "lossy.json", doc)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forced_file_says_so() -> None:
+    calm, forced = made("offsets"), made("offsets", share=0.8)
+    assert not calm.forced and calm.advice.startswith("offsets of the last judged step")
+    assert forced.forced and forced.share_of_limit == 0.8 and forced.advice.startswith("forced: ")
 
 
 @pytest.mark.parametrize("kind", ["cap", "offsets"])

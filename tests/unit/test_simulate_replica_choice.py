@@ -232,9 +232,8 @@ def test_what_is_charged_is_the_same_in_every_run() -> None:
 
 def large(slots: int, ranks: int) -> Plan:
     """So many slots of a layer, an expert in each."""
-    return Plan(
-        expert_of_slot=np.arange(slots)[None], slots_per_rank=np.full(ranks, slots // ranks), experts=slots, policy="x"
-    )
+    each = np.arange(slots, dtype=np.int32)[None]
+    return Plan(expert_of_slot=each, slots_per_rank=np.full(ranks, slots // ranks), experts=slots, policy="large")
 
 
 def test_choosing_costs_more_of_larger_layers() -> None:

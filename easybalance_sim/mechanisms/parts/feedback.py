@@ -42,6 +42,7 @@ from easybalance_sim.simulate.quality.judged import Judged, judged
 LEAK = 0.99
 ARTICLE_ALPHA = 0.1
 """Of the max-normalised offset, as the EasyBalance article has it."""
+AS_WRITTEN = "as written in the article; not offered"
 SIGN_GAPS = 0.027
 """Of the sign law, in median gaps: 0.0005 on a router whose gap is 0.0185, the smallest that was tried there."""
 
@@ -77,8 +78,7 @@ def router_of(ready: Prepared) -> Router:
 
 
 def usual(router: Router) -> tuple[Controller, ...]:
-    """Those with a safe gain, and two that are known from elsewhere: the sign law, the article's own as it is written
-    (without a clip)."""
+    """Those with a safe gain, and two that are known from elsewhere: the sign law and the article's own; all clipped."""
     lawful = [(P, LAYER), (I, LAYER), (P, HEAT), (P, EXPERT)]
     leak = {I: LEAK}
     found = [
@@ -86,7 +86,13 @@ def usual(router: Router) -> tuple[Controller, ...]:
         for law, signal in lawful
     ]
     sign = Controller(law=SIGN, signal=EXPERT, gain=SIGN_GAPS * router.scores.gap, clip=router.clip)
-    return (*found, sign, Controller(law=MAX, signal=HEAT, gain=ARTICLE_ALPHA))
+    return (*found, sign, Controller(law=MAX, signal=HEAT, gain=ARTICLE_ALPHA, clip=router.clip))
+
+
+def as_written() -> Controller:
+    """The article's offset without the clip that it does not have: for comparison beside the clipped one, never
+    offered."""
+    return Controller(law=MAX, signal=HEAT, gain=ARTICLE_ALPHA, clipped=False)
 
 
 def asked_for(ready: Prepared, router: Router) -> Controller:
@@ -124,24 +130,27 @@ def asked_for(ready: Prepared, router: Router) -> Controller:
 def section(
     ready: Prepared, router: Router, controllers: Sequence[Controller], tell: Listener
 ) -> tuple[dict[str, Any], list[Judged]]:
-    """Prediction, limits, and every controller beside the run without."""
-    advance = tell.progress("closing the loop", len(controllers) * len(ready.judged))
+    """Prediction, limits, and every controller beside the run without; beside the usual ones the article's, too."""
+    compared = () if ready.request.controller else (as_written(),)
+    advance = tell.progress("closing the loop", (len(controllers) + len(compared)) * len(ready.judged))
     rows, found = [], []
-    for controller in controllers:
+    for controller in (*controllers, *compared):
         outcome = run(controller, router.scores, ready.plan, router.loop, advance=advance)
-        swing = oscillation(outcome.judged, router.without.judged, router.loop)
+        swing = None
+        if not router.scores.is_frozen:
+            swing = oscillation(outcome.judged, router.without.judged, router.loop)
         near = margin(controller, router.gain, router.loop)
-        known = not router.scores.is_frozen
-        row = judged(controller, outcome, ready.plan, on="plan", stable=not (known and swing.unstable))
+        stable = None if swing is None else not swing.unstable
+        remark = "" if controller.clipped else AS_WRITTEN
+        row = judged(controller, outcome, ready.plan, on="plan", stable=stable, remark=remark)
         found.append(row)
-        verdict = swing.to_dict() if known else None
         rows.append(
             {
                 **row.to_dict(),
                 "share_of_limit": near.share,
                 "warns": near.warns,
                 "refused": near.refuses,
-                "stability": verdict,
+                "stability": None if swing is None else swing.to_dict(),
                 "latency_gain": outcome.balance.step_mean < router.without.balance.step_mean,
             }
         )

@@ -10,13 +10,14 @@ from easybalance_sim.mechanisms.prepare import Prepared
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener
 from easybalance_sim.simulate.offsets.controllers import HEAT, LAYER, Controller
-from easybalance_sim.simulate.offsets.loop import Mechanism, run
+from easybalance_sim.simulate.offsets.loop import Mechanism, Outcome, run
 from easybalance_sim.simulate.offsets.stability import oscillation
 from easybalance_sim.simulate.quality.judged import Judged, judged
 from easybalance_sim.simulate.rerouting.diversion import Diversion
 from easybalance_sim.simulate.rerouting.overflow import Overflow, are_logits
 from easybalance_sim.simulate.rerouting.rotation import STRIPED, Rotation
 from easybalance_sim.simulate.rerouting.tiers import Tiers, full_rerouting, graded
+from easybalance_sim.simulate.steps.recorded import rank_loads
 
 CAPS = (1.5, 1.3, 1.2, 1.1, 1.05)
 USUAL_CAP = 1.1
@@ -67,7 +68,17 @@ def section(ready: Prepared, router: Router, offset: Controller, tell: Listener)
     rows = []
     for name, plan, mechanism in todo:
         outcome = run(mechanism, router.scores, plan, router.loop, advance=advance)
-        swings = plan is ready.plan and oscillation(outcome.judged, router.without.judged, router.loop).unstable
-        acts_on_window = not isinstance(mechanism, Overflow | Rotation)
-        rows.append(judged(mechanism, outcome, plan, on=name, stable=not (swings and acts_on_window)))
+        rows.append(judged(mechanism, outcome, plan, on=name, stable=settles(mechanism, outcome, router, plan)))
     return {"runs": [row.to_dict() for row in rows]}, rows
+
+
+def settles(mechanism: Mechanism, outcome: Outcome, router: Router, plan: Plan) -> bool | None:
+    """Of a loop over steps, beside the plan alone; True for what acts within a step or by the clock."""
+    inner = mechanism.inner if isinstance(mechanism, Overflow) else mechanism
+    if inner is None or isinstance(inner, Rotation):
+        return True
+    if router.scores.is_frozen:
+        return None
+    steps = router.scores.steps
+    without = rank_loads(steps.counts[router.loop.warm_up :], plan)
+    return not oscillation(outcome.judged, without, router.loop).unstable

@@ -33,8 +33,8 @@ _ROUNDING = 1e-12
 class Controller:
     """One law on one signal. P: offset = gain · z · I: offset = leak · offset + integral · z · PI: both · sign: offset
     += gain · sign(z), the bias update of auxiliary-loss-free balancing (arXiv 2408.15664) · max: gain · z / max|z|, the
-    max-normalised form with its alpha as gain. clip: largest |offset|, also of what an integral holds; None = no clip,
-    for comparisons only."""
+    max-normalised form with its alpha as gain. clip: largest |offset|, also of what an integral holds; None = 1.5
+    median gaps of the router that it acts on · clipped: False only for comparisons, never for what is offered."""
 
     law: str
     signal: str
@@ -42,6 +42,7 @@ class Controller:
     integral: float = 0.0
     leak: float = 1.0
     clip: float | None = None
+    clipped: bool = True
 
     def __post_init__(self) -> None:
         if self.law not in LAWS or self.signal not in SIGNALS:
@@ -59,6 +60,7 @@ class Controller:
         parts = [f"{proportional}={self.gain:.3g}"] if proportional else []
         parts += [f"ki={self.integral:.3g}"] if self.law in (I, PI) else []
         parts += [f"leak={self.leak:g}"] if self.leak < 1 else []
+        parts += [] if self.clipped else ["without clip"]
         return " ".join([self.signal, self.law, *parts])
 
     @property
@@ -72,12 +74,13 @@ class Controller:
 
     def start(self, plan: Plan, scores: Scores, loop: Loop) -> Acting:
         """See `Mechanism`."""
-        return _Running(self, np.zeros((plan.layers, plan.experts)))
+        most = CLIP_GAPS * scores.gap if self.clip is None else self.clip
+        return _Running(self, np.zeros((plan.layers, plan.experts)), most if self.clipped else np.inf)
 
 
 class _Running(Acting):
-    def __init__(self, law: Controller, held: FloatArray) -> None:
-        self.law, self.held = law, held
+    def __init__(self, law: Controller, held: FloatArray, most: float) -> None:
+        self.law, self.held, self.most = law, held, most
 
     def nudge(self, sensor: Sensor) -> Nudge:
         z = error(self.law.signal, sensor)
@@ -94,7 +97,7 @@ class _Running(Acting):
         return self.law.gain * z if self.law.law in (P, PI) else np.zeros_like(z)
 
     def _clipped(self, offset: FloatArray) -> FloatArray:
-        return offset if self.law.clip is None else np.clip(offset, -self.law.clip, self.law.clip)
+        return np.clip(offset, -self.most, self.most)
 
 
 def error(signal: str, sensor: Sensor) -> FloatArray:

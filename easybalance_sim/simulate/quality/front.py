@@ -18,8 +18,8 @@ STEP_MEAN, STEP_P99 = "step_mean", "step_p99"
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """A mechanism on a placement. step_mean, step_p99: max/mean rank load of a step of a layer · loss_low, loss_high:
-    nats, both 0 where the router's choice is left alone · slots: of a layer, on all ranks · stable: whether the loop
-    settles; one that does not is never on the front."""
+    nats, both 0 where the router's choice is left alone · slots: of a layer, on all ranks · stable: False where the
+    loop is known not to settle; such a one is never on the front."""
 
     name: str
     step_mean: float

@@ -17,15 +17,22 @@ NO_SENSOR = "none"
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """name: of placement and mechanism · sensor: what it has to know · balance, price: of the judged steps · slots: of
-    a layer, on all ranks · stable: whether its loop settles · floor: nothing that could be deployed, only a bound."""
+    a layer, on all ranks · stable: whether its loop settles, None where that was not judged · floor: nothing that could
+    be deployed, only a bound · remark: why it is shown though it is not offered, "" = it is offered."""
 
     name: str
     sensor: str
     balance: Balance
     price: Price
     slots: int
-    stable: bool = True
+    stable: bool | None = True
     floor: bool = False
+    remark: str = ""
+
+    @property
+    def offered(self) -> bool:
+        """Whether it may be deployed: neither a bound nor a comparison."""
+        return not self.floor and not self.remark
 
     @property
     def point(self) -> Point:
@@ -37,7 +44,7 @@ class Judged:
             loss_low=self.price.band.low_nats,
             loss_high=self.price.band.high_nats,
             slots=self.slots,
-            stable=self.stable,
+            stable=self.stable is not False,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,13 +55,16 @@ class Judged:
             "lossless": self.point.lossless,
             "floor": self.floor,
             "stable": self.stable,
+            "remark": self.remark,
             "slots": self.slots,
             "balance": self.balance.to_dict(),
             "price": self.price.to_dict(),
         }
 
 
-def judged(mechanism: Mechanism, outcome: Outcome, plan: Plan, *, on: str = "", stable: bool = True) -> Judged:
+def judged(
+    mechanism: Mechanism, outcome: Outcome, plan: Plan, *, on: str = "", stable: bool | None = True, remark: str = ""
+) -> Judged:
     """What came of a run. on: name of the placement, put before the mechanism's."""
     return Judged(
         name=f"{on} + {mechanism.name}" if on else mechanism.name,
@@ -63,4 +73,5 @@ def judged(mechanism: Mechanism, outcome: Outcome, plan: Plan, *, on: str = "", 
         price=price(outcome, families_of(mechanism)),
         slots=plan.slots,
         stable=stable,
+        remark=remark,
     )

@@ -19,6 +19,7 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.files import write_text
 from easybalance_sim.plan import canonical
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.simulate.offsets.stability import Margin
 from easybalance_sim.simulate.quality.judged import Judged
 from easybalance_sim.simulate.steps.balance import Balance
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
@@ -28,6 +29,7 @@ OFFSET_TABLE, REROUTE_CAP = "offset-table", "re-route-cap"
 KINDS = (OFFSET_TABLE, REROUTE_CAP)
 RULES = ("next", "least", "drop")
 TABLE_ADVICE = "offsets of the last judged step, to start a controller from: frozen, they overshoot"
+FORCED_ADVICE = "forced: the gain is above 0.7 of what is stable, it was written to be looked at, not to be used; "
 _REMAKE = "write it again with `ebsim offset`"
 
 
@@ -59,7 +61,8 @@ class LossyDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     lossy: always true · kind: of `KINDS` · layers: ids · offsets: [L][E] that are taken off the selection scores, of an
     offset table · cap, rule: of a re-route cap · mechanism, settings: what it was, as simulated · sensor: what an
     engine has to know for it · balance, balance_without: with and without it on the placement · price: see
-    `quality.price`.
+    `quality.price` · stable: whether its loop settled on the judged steps, None where that was not judged · forced: its
+    gain would have been refused, share_of_limit: of what is stable, None = no limit known.
     """
 
     format: str
@@ -83,6 +86,9 @@ class LossyDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     advice: str = ""
     cap: float | None = None
     rule: str | None = None
+    stable: bool | None = None
+    forced: bool = False
+    share_of_limit: float | None = None
 
     def fingerprint(self) -> str:
         """sha256 over the canonical content."""
@@ -104,13 +110,18 @@ def document(
     trace: str = "",
     files: tuple[str, ...] = (),
     plan_fingerprint: str = "",
+    margin: Margin | None = None,
 ) -> LossyDocument:
     """All that a lossy file says. found: the mechanism on `plan` · without: the balance of `plan` alone · steps: with
-    the warm-up · offsets: [L, E], or cap and rule; the other arguments as in the classes above.
+    the warm-up · offsets: [L, E], or cap and rule · margin: of a controller; the other arguments as in the classes
+    above.
 
-    Raises `UsageError` for anything else than one of the two kinds, `PlanError` for a value that JSON cannot hold.
+    Raises `UsageError` for anything else than one of the two kinds, for what is not offered and for offsets without a
+    clip, `PlanError` for a value that JSON cannot hold.
     """
-    meta = steps.meta
+    if not found.offered:
+        raise UsageError(f"{found.name} is a comparison, not for use", where="lossy file", fix="choose another one")
+    meta, forced = steps.meta, margin is not None and margin.refuses
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -135,9 +146,12 @@ def document(
         "balance_without": without.to_dict(),
         "price": found.price.to_dict(),
         "offsets": offsets,
-        "advice": "" if offsets is None else TABLE_ADVICE,
+        "advice": "" if offsets is None else f"{FORCED_ADVICE if forced else ''}{TABLE_ADVICE}",
         "cap": cap,
         "rule": rule,
+        "stable": found.stable,
+        "forced": forced,
+        "share_of_limit": None if margin is None else margin.share,
     }  # fmt: skip
     made = msgspec.convert(canonical.plain(content), LossyDocument)
     _verify(made, found.name)
@@ -185,12 +199,25 @@ def _verify(doc: LossyDocument, where: str) -> None:
         problem = f"a file of kind {doc.kind} has offsets or a cap, not both"
     elif doc.offsets is not None and not _fits(doc.offsets, len(doc.layers), doc.experts):
         problem = f"offsets are not {len(doc.layers)} rows of {doc.experts} finite numbers"
+    elif doc.offsets is not None and not _clipped(doc):
+        problem = "an offset table has a clip, and no offset beyond it"
     elif doc.cap is not None and (not 1.0 <= doc.cap < math.inf or doc.rule not in RULES):
         problem = f"cap {doc.cap:g} with rule {doc.rule!r}: at least 1, and one of {', '.join(RULES)}"
     elif "loss_nats" not in doc.price:
         problem = "the price is missing"
     if problem:
         raise UsageError(problem, where=where, fix=_REMAKE)
+
+
+def _clipped(doc: LossyDocument) -> bool:
+    clip = doc.settings.get("clip")
+    return (
+        doc.settings.get("clipped", True) is True
+        and isinstance(clip, int | float)
+        and not isinstance(clip, bool)
+        and 0 < clip < math.inf
+        and all(abs(value) <= clip * (1 + 1e-9) for row in doc.offsets or () for value in row)
+    )
 
 
 def _fits(offsets: tuple[tuple[float, ...], ...], layers: int, experts: int) -> bool:

@@ -27,6 +27,6 @@ class ParetoTable:
 
 
 def table_of(rows: Sequence[Judged]) -> ParetoTable:
-    """The rows with their fronts; floors are no points of them."""
-    points = [row.point for row in rows if not row.floor]
+    """The rows with their fronts; what is not offered is no point of them."""
+    points = [row.point for row in rows if row.offered]
     return ParetoTable(rows=tuple(rows), by_mean=front(points, STEP_MEAN), by_p99=front(points, STEP_P99))
