@@ -21,7 +21,7 @@ def model_of(table: dict[str, Any]) -> ModelShape:
     all other keys are fields of `ModelShape`; layers: ids of the MoE layers, or how many there are, which are then all
     layers that there are. Raises `msgspec.ValidationError` for a value of the wrong type, `UsageError` for the rest.
     """
-    fields = msgspec.structs.asdict(msgspec.convert(table, _fields()))
+    fields = msgspec.structs.asdict(msgspec.convert({"model": table}, _document()).model)
     said = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
     like, config = said.pop("like", ""), said.pop("config", "")
     if like and config:
@@ -47,9 +47,11 @@ def _layered(said: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _fields() -> type[msgspec.Struct]:
-    """A struct of the fields of `ModelShape` and the two ways to say a model; none must be there."""
+def _document() -> Any:
+    """A struct with a field `model`, so that messages name it: the fields of `ModelShape` and the two ways to say a
+    model, none of which must be there."""
     hints = typing.get_type_hints(ModelShape) | {"layers": int | tuple[int, ...], "like": str, "config": str}
     names = [*(field.name for field in dataclasses.fields(ModelShape)), "like", "config"]
     fields = [(name, hints[name] | msgspec.UnsetType, msgspec.UNSET) for name in names]
-    return msgspec.defstruct("Model", fields, forbid_unknown_fields=True, kw_only=True)
+    model = msgspec.defstruct("Model", fields, forbid_unknown_fields=True, kw_only=True)
+    return msgspec.defstruct("Document", [("model", model)])

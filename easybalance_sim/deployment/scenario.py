@@ -110,9 +110,9 @@ def _document(path: Path) -> dict[str, Any]:
 
 def _refusal(error: msgspec.ValidationError, path: Path) -> UsageError:
     """msgspec's `what - at $.field` as what, where; the one pool's tables stand at the top of the file."""
-    what, _, at = str(error).rpartition(" - at ")
+    what, _, at = str(error).partition(" - at ")
     field = at.strip("`").removeprefix("$").removeprefix(".pool").lstrip(".")
-    return UsageError(what or str(error), where=f"{path}: {field}" if field else str(path), fix=_FIX)
+    return UsageError(what, where=f"{path}: {field}" if field else str(path), fix=_FIX)
 
 
 def _lift_pool(document: dict[str, Any]) -> None:
@@ -171,10 +171,7 @@ def _named_pools(scenario: Scenario) -> Iterator[tuple[str, Pool]]:
 
 
 def _require_model(scenario: Scenario) -> None:
-    try:
-        shape = scenario.shape
-    except msgspec.ValidationError as error:
-        raise msgspec.ValidationError(str(error).replace("`$", "`$.model")) from error
+    shape = scenario.shape
     if scenario.routing.recipe is not None:
         recipe_of(scenario.routing, shape)
 
