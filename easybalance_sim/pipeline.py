@@ -21,6 +21,7 @@ from easybalance_sim.planning.memory import tell_of_bursts
 from easybalance_sim.planning.problems import problem_of
 from easybalance_sim.planning.request import NEED_NO_LOAD, SLOW_POLICIES, PlanRequest, require_sound
 from easybalance_sim.planning.session import Listener, Session
+from easybalance_sim.planning.stress.run import stress_section
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
 
@@ -83,6 +84,9 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     tell_of_bursts(report["memory"], tell)
     report["fit"] = _fit_section(candidates[0], best, session)
     report["candidates"] = candidate_rows(candidates)
+    if request.stress:
+        report["stress"] = stress_section(before, after, traffic, session, windows.tokens.mean(axis=0))
+        clock.lap("stress")
     report, verdict = with_verdict(report, criteria)
     doc = _document(request, session, best.plan, parent, report)
     report = {**report, "plan_file": None, "fingerprint": doc.fingerprint(), "timing_s": clock.laps()}

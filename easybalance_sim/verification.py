@@ -21,6 +21,7 @@ from easybalance_sim.planning.evidence import Stopwatch, assemble, tell_if_thinn
 from easybalance_sim.planning.floor import floor_plan
 from easybalance_sim.planning.memory import tell_of_bursts
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session, selected_windows
+from easybalance_sim.planning.stress.run import stress_section
 from easybalance_sim.policies import UNLIMITED, NotApplicable, Problem
 from easybalance_sim.replay.traffic import CountTraffic, TokenTraffic, Traffic, split_counts
 from easybalance_sim.trace.dataset import TokenTrace
@@ -42,6 +43,7 @@ class ReplayRequest:
     window_seconds: float = 0.0
     dispatch: str | None = None
     overlap: str | None = None
+    stress: bool = False
 
 
 def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any], Verdict]:
@@ -74,6 +76,10 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
     report = assemble(session, before, after, least, split)
     tell_of_bursts(report["memory"], tell)
     report["fit"] = _fit_evidence(doc, session, tell)
+    if request.stress:
+        # The plan file does not hold the load that it was made from: what is mended after a loss takes all as equal.
+        report["stress"] = stress_section(before, after, traffic, session, np.ones((plan.layers, plan.experts)))
+        clock.lap("stress")
     report, verdict = with_verdict(report, criteria)
     written = {"plan_file": str(request.plan), "fingerprint": doc.fingerprint()}
     return {**report, **written, "timing_s": clock.laps()}, verdict

@@ -86,6 +86,12 @@ StepTokens = Annotated[
 Criteria = Annotated[
     Path | None, typer.Option("--criteria", metavar="FILE.toml", help="Limits of the gate that replace the defaults.")
 ]
+Stress = Annotated[
+    bool,
+    typer.Option(
+        "--stress", help="Judge under other mixes, bursts, uniform routing, a lost node and slow GPUs, too (seconds)."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=MOST_SEED, help="Seed of every random choice.")]
 Device = Annotated[
     str,

@@ -43,6 +43,7 @@ def plan(
     workload: options.Workloads = None,
     phase: options.Phase = None,
     per_phase: plan_options.PerPhase = False,
+    stress: options.Stress = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     dask: options.Dask = "",
@@ -73,7 +74,7 @@ def plan(
         settings=chosen, policies=tuple(policy or ()), split=split, held_out=held_out, forecast=forecast,
         half_life=half_life, criteria=criteria, current=current, force=force, output=output, objective=objective,
         effort=Effort(budget_s=budget_s, max_moves=max_moves), max_migration_bytes=max_migration_bytes,
-        lost_ranks=plan_options.ranks_of(lost_ranks),
+        lost_ranks=plan_options.ranks_of(lost_ranks), stress=stress,
     )  # fmt: skip
     report, code = _made(request, per_phase, console)
     report["notes"] = console.notes

@@ -36,6 +36,7 @@ def replay(
     ] = None,
     step_tokens: options.StepTokens = 0,
     criteria: options.Criteria = None,
+    stress: options.Stress = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     dask: options.Dask = "",
@@ -61,7 +62,7 @@ def replay(
     )  # fmt: skip
     request = ReplayRequest(
         settings=said, plan=plan, baseline=baseline, criteria=criteria,
-        window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch, overlap=overlap,
+        window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch, overlap=overlap, stress=stress,
     )  # fmt: skip
     report, verdict = replay_plan(request, console)
     report["notes"] = console.notes

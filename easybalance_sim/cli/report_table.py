@@ -7,6 +7,7 @@ from typing import Any
 
 from easybalance_sim.cli.console import Console, aligned
 from easybalance_sim.cli.memory_table import of_memory
+from easybalance_sim.cli.stress_table import of_stress
 
 _ROWS = (
     ("rank imbalance, mean", "rank_imbalance.mean", "{:.3f}"),
@@ -39,6 +40,7 @@ def of_plan(report: Mapping[str, Any]) -> str:
             _comparison(report),
             of_memory(report["memory"]),
             _candidates(report),
+            *of_stress(report),
             of_findings(report["verdict"]),
         ]
     )
@@ -47,7 +49,7 @@ def of_plan(report: Mapping[str, Any]) -> str:
 def of_replay(report: Mapping[str, Any]) -> str:
     """The table that `ebsim replay` prints."""
     parts = [_headline(report, report["plan_file"]), _comparison(report), of_memory(report["memory"])]
-    return "\n\n".join([*parts, of_findings(report["verdict"])])
+    return "\n\n".join([*parts, *of_stress(report), of_findings(report["verdict"])])
 
 
 def of_findings(verdict: Mapping[str, Any]) -> str:

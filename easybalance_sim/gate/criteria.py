@@ -12,9 +12,19 @@ import msgspec
 
 from easybalance_sim.errors import CriteriaError
 
+MIX_CHANGE, BURST, UNIFORM = "mix-change", "burst", "uniform"
+NODE_LOSS, HETEROGENEOUS = "node-loss", "heterogeneous"
+SCENARIOS = (MIX_CHANGE, BURST, UNIFORM, NODE_LOSS, HETEROGENEOUS)
+"""Of `--stress`, in the order of reports."""
+
+_BY_SCENARIO = "stress_p99_over_baseline_max_of"
+
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One limit per criterion; `gate/default.toml` says what each means and holds the defaults."""
+    """One limit per criterion; `gate/default.toml` says what each means and holds the defaults.
+
+    stress_p99_over_baseline_max_of: by scenario, in place of the limit for all.
+    """
 
     held_out_steps_min: int
     held_out_windows_min: int
@@ -28,6 +38,10 @@ class Criteria(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     expert_memory_frac_max: float
     migration_seconds_max: float
     fit_gap_max: float
+    stress_p99_over_baseline_max: float
+    stress_p99_imbalance_over_baseline_max: float
+    stress_lost_experts_frac_max: float
+    stress_p99_over_baseline_max_of: dict[str, float]
 
 
 def load_criteria(path: Path | None = None) -> Criteria:
@@ -39,6 +53,8 @@ def load_criteria(path: Path | None = None) -> Criteria:
     if path is None:
         return msgspec.convert(defaults, Criteria)
     changed = _read(path)
+    if isinstance(changed.get(_BY_SCENARIO), dict):
+        changed[_BY_SCENARIO] = {**defaults[_BY_SCENARIO], **changed[_BY_SCENARIO]}
     try:
         criteria = msgspec.convert({**defaults, **changed}, Criteria)
     except msgspec.ValidationError as error:
@@ -58,9 +74,19 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _require_sound(criteria: Criteria, where: str) -> None:
-    for name in criteria.__struct_fields__:
-        value = getattr(criteria, name)
-        if not math.isfinite(value):
-            raise CriteriaError(f"{name} is {value}", where=where, fix="give a finite number, a large one for no limit")
-        if name.endswith(("steps_min", "windows_min", "band_min", "slack", "seconds_max")) and value < 0:
-            raise CriteriaError(f"{name} is {value}, expected 0 or more", where=where)
+    for name, limit in _limits(criteria).items():
+        if not math.isfinite(limit):
+            raise CriteriaError(f"{name} is {limit}", where=where, fix="give a finite number, a large one for no limit")
+        if name.endswith(("steps_min", "windows_min", "band_min", "slack", "seconds_max")) and limit < 0:
+            raise CriteriaError(f"{name} is {limit}, expected 0 or more", where=where)
+    for scenario in criteria.stress_p99_over_baseline_max_of:
+        if scenario not in SCENARIOS:
+            raise CriteriaError(
+                f"{_BY_SCENARIO} has no scenario {scenario!r}", where=where, fix=f"they are {', '.join(SCENARIOS)}"
+            )
+
+
+def _limits(criteria: Criteria) -> dict[str, float]:
+    """Every number, those by scenario as name.scenario."""
+    plain = {name: getattr(criteria, name) for name in criteria.__struct_fields__ if name != _BY_SCENARIO}
+    return plain | {f"{_BY_SCENARIO}.{name}": limit for name, limit in criteria.stress_p99_over_baseline_max_of.items()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import Any
 
 from easybalance_sim.errors import CriteriaError
 from easybalance_sim.gate.criteria import Criteria
+from easybalance_sim.gate.reading import number, value
+from easybalance_sim.gate.stress import stress_findings
 from easybalance_sim.gate.verdict import ACCEPTED, INSUFFICIENT_EVIDENCE, REJECTED, Finding, Verdict
 
 _ROUNDING = 1e-9
@@ -31,6 +31,7 @@ def judge(report: Mapping[str, Any], criteria: Criteria) -> Verdict:
         _expert_memory(report, criteria),
         _migration(report, criteria),
         _fit_gap(report, criteria),
+        *stress_findings(report, criteria),
     )
     status = ACCEPTED if all(finding.ok for finding in merits) else REJECTED
     if not all(finding.ok for finding in evidence):
@@ -39,25 +40,25 @@ def judge(report: Mapping[str, Any], criteria: Criteria) -> Verdict:
 
 
 def _held_out_steps(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    steps = _number(report, "split.held_out_steps")
-    if _value(report, "cost.expected_values"):
+    steps = number(report, "split.held_out_steps")
+    if value(report, "cost.expected_values"):
         return _not_judged("held_out_steps_min", criteria, "counts know no steps, their windows are what is judged")
     return _at_least("held_out_steps_min", criteria, steps)
 
 
 def _held_out_windows(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    return _at_least("held_out_windows_min", criteria, _number(report, "split.held_out_windows"))
+    return _at_least("held_out_windows_min", criteria, number(report, "split.held_out_windows"))
 
 
 def _fit_windows(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    if _value(report, "split.fit_windows") is None:
+    if value(report, "split.fit_windows") is None:
         return _not_judged("fit_windows_min", criteria, _NOT_FITTED)
-    return _at_least("fit_windows_min", criteria, _number(report, "split.fit_windows"))
+    return _at_least("fit_windows_min", criteria, number(report, "split.fit_windows"))
 
 
 def _imbalance(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     name = "p99_imbalance_drop_min"
-    before, after = (_number(report, f"{side}.rank_imbalance.p99") for side in ("baseline", "plan"))
+    before, after = (number(report, f"{side}.rank_imbalance.p99") for side in ("baseline", "plan"))
     note = f"P99 rank imbalance {before:.3f} → {after:.3f}"
     if before <= 1:
         return _finding(name, criteria, None, after <= 1 and criteria.p99_imbalance_drop_min <= 0, f"{note}: no excess")
@@ -66,9 +67,9 @@ def _imbalance(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 def _layer_time(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     name = "p99_layer_time_growth_max"
-    if _value(report, "model.assumed"):
+    if value(report, "model.assumed"):
         return _not_judged(name, criteria, "the model's widths are not known (say --model)")
-    before, after = (_number(report, f"{side}.layer_us.p99") for side in ("baseline", "plan"))
+    before, after = (number(report, f"{side}.layer_us.p99") for side in ("baseline", "plan"))
     note = f"P99 layer time {before:.1f} → {after:.1f} µs"
     if before <= 0:
         return _finding(name, criteria, None, after <= 0, note)
@@ -80,10 +81,10 @@ def _time_gain(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     name = "time_gain_over_band_min"
     if criteria.time_gain_over_band_min == 0:
         return _not_judged(name, criteria, "not demanded")
-    if _value(report, "model.assumed"):
+    if value(report, "model.assumed"):
         return _not_judged(name, criteria, "the model's widths are not known (say --model)")
-    before, after = (_number(report, f"{side}.step_us.p50") for side in ("baseline", "plan"))
-    band = _number(report, "cost.band_p90")
+    before, after = (number(report, f"{side}.step_us.p50") for side in ("baseline", "plan"))
+    band = number(report, "cost.band_p90")
     gain = 1 - after / before if before > 0 else 0.0
     note = f"median MoE step {before:.0f} → {after:.0f} µs, band ±{100 * band:.0f} %"
     if band <= 0:
@@ -92,7 +93,7 @@ def _time_gain(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 
 def _cross_node(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    before, after = (_number(report, f"{side}.cross_node_bytes_per_token") for side in ("baseline", "plan"))
+    before, after = (number(report, f"{side}.cross_node_bytes_per_token") for side in ("baseline", "plan"))
     budget = before * (1 + criteria.cross_node_bytes_growth_max) + criteria.cross_node_bytes_per_token_slack
     growth = after / before - 1 if before > 0 else None
     note = f"{before:.0f} → {after:.0f} bytes per token, budget {budget:.0f}"
@@ -100,23 +101,23 @@ def _cross_node(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 
 def _kv_cache(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    if _value(report, "memory.kv_cache_loss_frac") is None:
+    if value(report, "memory.kv_cache_loss_frac") is None:
         return _not_judged("kv_cache_loss_max", criteria, "the size of the KV cache is unknown")
-    return _at_most("kv_cache_loss_max", criteria, _number(report, "memory.kv_cache_loss_frac"))
+    return _at_most("kv_cache_loss_max", criteria, number(report, "memory.kv_cache_loss_frac"))
 
 
 def _expert_memory(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     """Reports made before the figure was part of them can be judged without."""
     name = "expert_memory_frac_max"
-    if _value(report, "memory").get("expert_memory_frac") is None:
+    if value(report, "memory").get("expert_memory_frac") is None:
         return _not_judged(name, criteria, "what the experts take of the memory is unknown")
-    return _at_most(name, criteria, _number(report, "memory.expert_memory_frac"))
+    return _at_most(name, criteria, number(report, "memory.expert_memory_frac"))
 
 
 def _migration(report: Mapping[str, Any], criteria: Criteria) -> Finding:
-    if _value(report, "migration.seconds") is None:
+    if value(report, "migration.seconds") is None:
         return _not_judged("migration_seconds_max", criteria, "no plan is in force")
-    return _at_most("migration_seconds_max", criteria, _number(report, "migration.seconds"))
+    return _at_most("migration_seconds_max", criteria, number(report, "migration.seconds"))
 
 
 def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
@@ -125,13 +126,13 @@ def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     The fit side's promise is what is expected of windows that were not planned on, where the report knows it.
     """
     name = "fit_gap_max"
-    if _value(report, "fit") is None:
+    if value(report, "fit") is None:
         return _not_judged(name, criteria, _NOT_FITTED)
-    if _number(report, "split.held_out_windows") == 0:
+    if number(report, "split.held_out_windows") == 0:
         return _not_judged(name, criteria, "nothing is held out")
-    if _value(report, "fit.baseline.policy") != _value(report, "baseline.policy"):
+    if value(report, "fit.baseline.policy") != value(report, "baseline.policy"):
         return _not_judged(name, criteria, "the plan was fitted against another baseline")
-    figure = "expected_imbalance" if "expected_imbalance" in _value(report, "fit") else "rank_imbalance"
+    figure = "expected_imbalance" if "expected_imbalance" in value(report, "fit") else "rank_imbalance"
     promised = _removed_share(report, f"fit.baseline.{figure}.mean", f"fit.{figure}.mean")
     if promised <= 0:
         return _not_judged(name, criteria, "the plan promises nothing off the baseline's excess")
@@ -144,10 +145,10 @@ def _fit_gap(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 def _removed_share(report: Mapping[str, Any], before: str, after: str) -> float:
     """Share of the mean excess imbalance over 1 that goes; 0 when there is none."""
-    old, new = (_number(report, path) for path in (before, after))
-    for path, value in ((before, old), (after, new)):
-        if value < 1:
-            raise CriteriaError(f"is {value}, an imbalance is 1 or more", where=f"report {path}")
+    old, new = (number(report, path) for path in (before, after))
+    for path, ratio in ((before, old), (after, new)):
+        if ratio < 1:
+            raise CriteriaError(f"is {ratio}, an imbalance is 1 or more", where=f"report {path}")
     return (old - new) / (old - 1) if old > 1 else 0.0
 
 
@@ -167,31 +168,4 @@ def _finding(name: str, criteria: Criteria, observed: float | None, ok: bool, no
     return Finding(criterion=name, limit=getattr(criteria, name), observed=observed, ok=ok, note=note)
 
 
-def _number(report: Mapping[str, Any], path: str) -> float:
-    value = _value(report, path)
-    number = _as_float(value)
-    if not math.isfinite(number):
-        raise CriteriaError(f"is {value!r}, expected a finite number", where=f"report {path}", fix=_REPORT)
-    return int(value) if isinstance(value, Integral) else number
-
-
-def _as_float(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _value(report: Mapping[str, Any], path: str) -> Any:
-    value: Any = report
-    for depth, key in enumerate(parts := path.split(".")):
-        if not isinstance(value, Mapping) or key not in value:
-            raise CriteriaError("is missing", where=f"report {'.'.join(parts[: depth + 1])}", fix=_REPORT)
-        value = value[key]
-    return value
-
-
 _NOT_FITTED = "the plan was not fitted in this run"
-_REPORT = "give the object that `ebsim plan --format json` or `ebsim replay --format json` prints"

@@ -43,6 +43,7 @@ class PlanRequest:
     effort: Effort = UNLIMITED
     max_migration_bytes: int | None = None
     lost_ranks: tuple[int, ...] = ()
+    stress: bool = False
 
     def names(self, slots: int) -> tuple[str, ...]:
         """The policies that compete, each once; slots: of all layers together."""

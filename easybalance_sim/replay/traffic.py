@@ -155,7 +155,7 @@ class TokenTraffic:
 
     def token_sample(self, limit: int, bench: Bench) -> TokenSample | None:
         """At most `limit` tokens with the nodes that they enter at, as in replay."""
-        fit = self._side(FIT)
+        fit = self.selected(FIT)
         draw = partial(
             _draw,
             chosen=fit,
@@ -168,7 +168,7 @@ class TokenTraffic:
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Every token of one side under every plan; a long fit side is sampled by windows."""
-        chosen = self._side(side)
+        chosen = self.selected(side)
         if side == FIT:
             work = self.trace.scan().tokens * len(self.trace.meta.layers) * self.trace.meta.top_k * len(plans)
             chosen = chosen.sampled(max(1, round(work / SCORING_ASSIGNMENTS)), self.windowing)
@@ -196,17 +196,18 @@ class TokenTraffic:
 
     def _windows(self, side: int, windowing: Windowing) -> LoadWindows:
         """Counts of one side, of one in `counted_every` windows."""
-        chosen = self._side(side).sampled(sampling(self.trace.scan(), self.trace.meta, windowing), windowing)
+        chosen = self.selected(side).sampled(sampling(self.trace.scan(), self.trace.meta, windowing), windowing)
         work = _Chosen(chosen, partial(count_windows, meta=self.trace.meta, windowing=windowing))
         nothing = count_windows([], self.trace.meta, windowing)
         return nothing.merged(list(self.trace.map(work, may_hold=chosen.may_hold)))
 
     def _over(self, side: int, work: Callable[[Iterable[TokenBatch]], Any], state_bytes: int) -> Iterator[Any]:
         """Work on every token of one side."""
-        chosen = self._side(side)
+        chosen = self.selected(side)
         return self.trace.map(_Chosen(chosen, work), state_bytes=state_bytes, may_hold=chosen.may_hold)
 
-    def _side(self, side: int) -> Selection:
+    def selected(self, side: int) -> Selection:
+        """Which tokens of the trace are on a side."""
         return self.selection if self.split is None else self.selection.of_side(self.split, side)
 
 

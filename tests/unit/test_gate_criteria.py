@@ -29,6 +29,10 @@ def test_defaults() -> None:
         expert_memory_frac_max=0.9,
         migration_seconds_max=60.0,
         fit_gap_max=0.20,
+        stress_p99_over_baseline_max=1.02,
+        stress_p99_imbalance_over_baseline_max=1.1,
+        stress_lost_experts_frac_max=1.0,
+        stress_p99_over_baseline_max_of={"uniform": 1.05},
     )
 
 

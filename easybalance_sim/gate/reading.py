@@ -1,0 +1,43 @@
+"""Numbers of a report by their JSON path, with errors that name it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from easybalance_sim.errors import CriteriaError
+
+_REPORT = "give the object that `ebsim plan --format json` or `ebsim replay --format json` prints"
+
+
+def number(report: Mapping[str, Any], path: str, under: str = "") -> float:
+    """The finite number at a path like "plan.step_us.p99"; under: path of `report` itself where it is a part of one.
+
+    Raises `CriteriaError` naming the path.
+    """
+    found = value(report, path, under)
+    as_float = _as_float(found)
+    if not math.isfinite(as_float):
+        raise CriteriaError(f"is {found!r}, expected a finite number", where=f"report {under}{path}", fix=_REPORT)
+    return int(found) if isinstance(found, Integral) else as_float
+
+
+def value(report: Mapping[str, Any], path: str, under: str = "") -> Any:
+    """Whatever is at a path, as in `number`. Raises `CriteriaError` naming the part of it that is missing."""
+    found: Any = report
+    for depth, key in enumerate(parts := path.split(".")):
+        if not isinstance(found, Mapping) or key not in found:
+            raise CriteriaError("is missing", where=f"report {under}{'.'.join(parts[: depth + 1])}", fix=_REPORT)
+        found = found[key]
+    return found
+
+
+def _as_float(found: object) -> float:
+    if isinstance(found, bool) or not isinstance(found, Real):
+        return math.nan
+    try:
+        return float(found)
+    except OverflowError:
+        return math.inf
