@@ -15,16 +15,17 @@ from easybalance_sim.errors import UsageError
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-def require_place(path: Path, keep: Sequence[Path] = ()) -> None:
+def require_place(path: Path, keep: Sequence[Path] = (), *, flag: str = "-o") -> None:
     """Raise `UsageError` when a file could not be put at `path`: for long runs to ask before they begin.
 
-    keep: files that the run reads and that must not be written over, or folders whose files it reads.
+    keep: files that the run reads and that must not be written over, or folders whose files it reads · flag: that names
+    `path`, for the message.
     The folder is tried with a temporary file, since permissions alone do not tell of read-only or foreign file systems.
     """
-    _require_replaceable(path)
+    _require_replaceable(path, flag)
     if path.exists() and any(_same(path, one) for one in keep):
-        raise UsageError("the run reads this file, it would be lost", where=str(path), fix="choose another -o")
-    _temporary_beside(path).unlink()
+        raise UsageError("the run reads this file, it would be lost", where=str(path), fix=f"choose another {flag}")
+    _temporary_beside(path, flag).unlink()
 
 
 @contextlib.contextmanager
@@ -77,25 +78,27 @@ def _same(path: Path, other: Path) -> bool:
     return other.exists() and path.samefile(other)
 
 
-def _require_replaceable(path: Path) -> None:
+def _require_replaceable(path: Path, flag: str = "-o") -> None:
     try:
         if path.is_dir():
-            raise UsageError("is a folder, not a file", where=str(path), fix="name a file with -o")
+            raise UsageError("is a folder, not a file", where=str(path), fix=f"name a file with {flag}")
         if path.exists() and not path.is_file():
-            raise UsageError("is a device or pipe, not a file", where=str(path), fix="name a file with -o")
+            raise UsageError("is a device or pipe, not a file", where=str(path), fix=f"name a file with {flag}")
         if not path.parent.is_dir():
-            raise UsageError(f"there is no folder {path.parent}", where=str(path), fix="choose another -o")
+            raise UsageError(f"there is no folder {path.parent}", where=str(path), fix=f"choose another {flag}")
     except OSError as error:
-        raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
+        what, fix = f"cannot write here: {error.strerror}", f"choose another {flag}"
+        raise UsageError(what, where=str(path), fix=fix) from error
 
 
-def _temporary_beside(path: Path) -> Path:
+def _temporary_beside(path: Path, flag: str = "-o") -> Path:
     """A new empty file in the folder where the contents of `path` are."""
     target = Path(os.path.realpath(path))
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
     except OSError as error:
-        raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
+        what, fix = f"cannot write here: {error.strerror}", f"choose another {flag}"
+        raise UsageError(what, where=str(path), fix=fix) from error
     os.close(handle)
     return Path(name)
 

@@ -46,4 +46,6 @@ def _read_report(path: Path) -> dict[str, Any]:
         raise CriteriaError(f"not JSON: {error}", where=str(path), fix=fix) from error
     if not isinstance(report, dict):
         raise CriteriaError("the file holds no JSON object", where=str(path), fix=fix)
+    if report.get("lossy") is True:
+        raise CriteriaError("holds lossy router settings, which no gate judges", where=str(path), fix=fix)
     return report

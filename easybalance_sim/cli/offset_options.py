@@ -20,10 +20,14 @@ Past = Annotated[
     typer.Option("--past", metavar="TRACE", help="Traffic that placements are made from [the trace's first half]."),
 ]
 Steps = Annotated[
-    str, typer.Option("--steps", show_default=False, metavar="FIRST:END", help="Only these steps of TRACE [all].")
+    str,
+    typer.Option(
+        "--steps", show_default=False, metavar="FIRST:END", help="Only these steps of TRACE; 100: = from 100 on [all]."
+    ),
 ]
 PastSteps = Annotated[
-    str, typer.Option("--past-steps", show_default=False, metavar="FIRST:END", help="Only these steps of --past [all].")
+    str,
+    typer.Option("--past-steps", show_default=False, metavar="FIRST:END", help="Only these steps of --past [all]."),
 ]
 WarmUp = Annotated[int, typer.Option("--warm-up", metavar="N", min=0, help="First steps, in which sensors start.")]
 SensorMs = Annotated[float, typer.Option("--sensor-ms", metavar="MS", min=0.001, help="Window that a sensor sums.")]
@@ -40,7 +44,7 @@ ControllerName = Annotated[
         "--controller",
         show_default=False,
         metavar="SIGNAL-LAW",
-        help="Only this router offset: layer, heat or expert, with P, I, PI, sign or max: layer-P [the usual ones].",
+        help="One router offset in place of the usual: layer, heat or expert, with P, I, PI, sign or max: layer-P.",
     ),
 ]
 Gain = Annotated[
@@ -49,7 +53,9 @@ Gain = Annotated[
 ]
 Cap = Annotated[
     float | None,
-    typer.Option("--cap", metavar="C", help="Only in-step re-routing at C times the mean rank load [the usual ones]."),
+    typer.Option(
+        "--cap", metavar="C", help="In-step re-routing at C times the mean rank load, in place of the usual caps."
+    ),
 ]
 Parts = Annotated[
     list[str] | None,
@@ -87,13 +93,17 @@ StaggerOutput = Annotated[
 Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE.svg", help="Draw the front.")]
 
 
-def step_range(flag: str, text: str) -> tuple[int, int] | None:
-    """First and end of "100:700", None of "". Raises `UsageError` for anything else and for an empty range."""
+def step_range(flag: str, text: str) -> tuple[int, int | None] | None:
+    """First and end of "100:700", an end of None of "100:", None of "". Raises `UsageError` for anything else and for
+    an empty range."""
     if not text:
         return None
     first, colon, end = text.partition(":")
-    if not (colon and first.isascii() and first.isdigit() and end.isascii() and end.isdigit()):
-        raise UsageError(f"{text!r} is no range of steps", where=flag, fix="write 100:700, the end not included")
+    if not (colon and first.isascii() and first.isdigit() and end.isascii() and (end.isdigit() or not end)):
+        fix = "write 100:700, the end not included, or 100: for all from there on"
+        raise UsageError(f"{text!r} is no range of steps", where=flag, fix=fix)
+    if not end:
+        return int(first), None
     if int(first) >= int(end):
         raise UsageError(f"{text} holds no step", where=flag)
     return int(first), int(end)

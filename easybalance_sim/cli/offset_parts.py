@@ -7,6 +7,9 @@ from typing import Any
 
 from easybalance_sim.cli.console import aligned
 
+LEAST_DELAY = 2
+"""Of the row that limits are taken from."""
+
 Section = Mapping[str, Any]
 
 
@@ -27,6 +30,11 @@ def _feedback(section: Section) -> Iterator[str]:
              f"{row['I_gain']:.3g}")
         )  # fmt: skip
     yield aligned(rows)
+    at_two = "; a delay of 1 is taken as 2, as its own limit hangs on an exact zero that no real sensor has"
+    yield (
+        "  → safe gains are a quarter of this row's, a tenth for I; one above 0.4 is warned of, above 0.7 refused"
+        + (at_two if sensor["delay_steps"] < LEAST_DELAY else "")
+    )
     none = section["none"]
     head = (f"  window {sensor['window_steps']} steps, delay {sensor['delay_steps']}", "of the limit", "step mean",
             "window", "settles")  # fmt: skip

@@ -106,10 +106,18 @@ def _row(row: Section, best: set[str]) -> tuple[str, ...]:
         f"{balance['window_p99']:.2f}",
         f"{balance['heat_mean']:.3f}",
         _loss(row),
-        "" if row["lossless"] else f"{price['changed']:.1%}",
+        "" if row["lossless"] else _changed(price),
         "" if row["lossless"] else f"{price['top1_lost']:.2%}",
         str(row["slots"]),
     )
+
+
+def _changed(price: Section) -> str:
+    """Share of assignments to other experts, and to none."""
+    if not price["dropped"]:
+        return f"{price['changed']:.1%}"
+    moved = f"{price['changed']:.1%}, " if price["changed"] else ""
+    return f"{moved}{price['dropped']:.1%} dropped"
 
 
 def _loss(row: Section) -> str:

@@ -58,6 +58,7 @@ def lint_file(path: Path, engine: str, deployment: Deployment, previous: Path | 
     `PlanError` for a file that is none of this engine, `UsageError` for an unknown engine.
     """
     module = exports.load(engine)
+    _refuse_lossy_file(path)
     file = module.read(path)
     deployment, told = complete(path, deployment)
     findings = [*module.check(file, deployment), *told]
@@ -138,6 +139,16 @@ def is_plan_file(path: Path) -> bool:
         return False
     refuse_lossy(content, str(path))
     return content.get("format") == FORMAT
+
+
+def _refuse_lossy_file(path: Path) -> None:
+    """Raise `PlanError` for router settings, of which an engine's reader would only say what it misses."""
+    try:
+        content = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if isinstance(content, dict):
+        refuse_lossy(content, str(path), fix="give a placement file; such settings never go into one")
 
 
 def _previous(path: Path, module: exports.Engine) -> EngineFile:

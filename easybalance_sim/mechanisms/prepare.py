@@ -20,7 +20,7 @@ from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.planning.in_force import tell_if_flattered
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session
 from easybalance_sim.policies import NotApplicable
-from easybalance_sim.replay.traffic import TokenTraffic
+from easybalance_sim.replay.traffic import TokenTraffic, Traffic
 from easybalance_sim.simulate.steps import placements
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
@@ -125,7 +125,7 @@ def _halves(
         if document is not None and _shares_files(document, [*trace.paths, *other.paths]):
             tell.note("the plan was made from these traces: where it has seen judged steps it is flattered")
     else:
-        traffic = session.traffic("time", HELD_OUT_SHARE, request.settings.seed)
+        traffic = _in_halves(request, session)
         if not isinstance(traffic, TokenTraffic) or traffic.split is None:
             raise UsageError("cannot be split by time", where=str(trace.paths[0]), fix="give the past with --past")
         if document is not None:
@@ -143,6 +143,18 @@ def _halves(
     for line in dict.fromkeys((*notes, *more)):
         tell.note(line)
     return past, judged
+
+
+def _in_halves(request: OffsetRequest, session: Session) -> Traffic:
+    """The traffic split in the middle; what `plan` says of its options for that is said in those of here."""
+    try:
+        return session.traffic("time", HELD_OUT_SHARE, request.settings.seed)
+    except UsageError as error:
+        raise UsageError(
+            "cannot be split in the middle into a past and judged steps: no request ends before it, or none runs after",
+            where=str(request.settings.traces[0]),
+            fix="give a longer trace, or the past with --past",
+        ) from error
 
 
 def _shares_files(document: PlanDocument, paths: Sequence[Path]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import require_place
 from easybalance_sim.planning.session import Settings, require_choice
+from easybalance_sim.simulate.offsets.controllers import LAWS, SIGNALS, WITHOUT_LIMIT
 from easybalance_sim.simulate.replica_choice.rules import RULES
 
 PARTS = ("sensing", "feedback", "rerouting", "replicas", "staggering", "queue", "admission")
@@ -22,19 +23,19 @@ FEWEST_STEPS = 4
 class OffsetRequest:
     """settings: trace, cluster, model · plan: the placement that mechanisms act on, None = the engine's own · past:
     traffic that placements are made from, empty = the first half of the trace · steps, past_steps: ids of the first
-    step that takes part and of the first that does not, None = all · warm_up: steps in which sensors start
-    and nothing is scored · sensor_ms: window of the sensor · step_ms: length of a step, None = as recorded · delay:
-    steps until a count is seen, at least 1 · controller, gain: one router offset instead of the usual ones · cap: rank
-    cap of in-step re-routing instead of the usual ones · force: a gain beyond the safe ones is simulated all the same ·
-    choice_us: (rule, µs of a layer) that choosing replicas is charged instead of what the table says · parts: names of
-    `PARTS`, empty = all, admission only where there are nodes · output: the lossy file · plan_output: the staggered
-    plan · figure: an SVG."""
+    step that takes part and of the first that does not (None = to the end), None = all · warm_up: steps in which
+    sensors start and nothing is scored · sensor_ms: window of the sensor · step_ms: length of a step, None = as
+    recorded · delay: steps until a count is seen, at least 1 · controller, gain: one router offset instead of the usual
+    ones · cap: rank cap of in-step re-routing instead of the usual ones · force: a gain beyond the safe ones is
+    simulated all the same · choice_us: (rule, µs of a layer) that choosing replicas is charged instead of what the
+    table says · parts: names of `PARTS`, empty = all, admission only where there are nodes · output: the lossy file ·
+    plan_output: the staggered plan · figure: an SVG."""
 
     settings: Settings
     plan: Path | None = None
     past: tuple[Path, ...] = ()
-    steps: tuple[int, int] | None = None
-    past_steps: tuple[int, int] | None = None
+    steps: tuple[int, int | None] | None = None
+    past_steps: tuple[int, int | None] | None = None
     warm_up: int = 40
     sensor_ms: float = 300.0
     step_ms: float | None = None
@@ -67,7 +68,9 @@ def require_sound(request: OffsetRequest) -> None:
             raise UsageError(f"{value} is no positive number", where=flag)
     if request.cap is not None and not (math.isfinite(request.cap) and request.cap >= 1):
         raise UsageError(
-            f"a rank cap of {request.cap} × the mean leaves no room", where="--cap", fix="give 1.05 or more"
+            f"a rank cap of {request.cap:g} × the mean leaves no room",
+            where="--cap",
+            fix="give 1 or more; 1.05 is the least that was measured",
         )
     for rule, us in request.choice_us:
         require_choice("--choice-us", rule, tuple(RULES))
@@ -77,6 +80,8 @@ def require_sound(request: OffsetRequest) -> None:
         raise UsageError("steps of which past?", where="--past-steps", fix="name its trace with --past")
     if request.gain is not None and not request.controller:
         raise UsageError("a gain of which controller?", where="--gain", fix="name it with --controller")
+    if request.controller:
+        _require_controller(request.controller, request.gain)
     if request.controller and request.cap is not None:
         raise UsageError("a controller or a cap, not both", where="--cap", fix="leave one out")
     if request.parts:
@@ -91,13 +96,32 @@ def require_sound(request: OffsetRequest) -> None:
             where="--stagger-output",
             fix="leave out --past, and --part unless it names staggering",
         )
-    written = [path for path in (request.output, request.plan_output, request.figure) if path is not None]
-    if len({path.absolute() for path in written}) < len(written):
-        raise UsageError("two results in one file", where=str(written[0]), fix="give each its own")
-    for path in written:
-        require_place(path, keep=request.inputs())
+    wanted = {"-o": request.output, "--stagger-output": request.plan_output, "--figure": request.figure}
+    written = {flag: path for flag, path in wanted.items() if path is not None}
+    if len({path.absolute() for path in written.values()}) < len(written):
+        raise UsageError("two results in one file", where=str(next(iter(written.values()))), fix="give each its own")
+    for flag, path in written.items():
+        require_place(path, keep=request.inputs(), flag=flag)
     if request.figure is not None and request.figure.suffix != ".svg":
         raise UsageError(f"{request.figure} is not an .svg file", where="--figure")
+
+
+def controller_of(name: str) -> tuple[str, str]:
+    """Signal and law of "layer-P". Raises `UsageError` for anything else."""
+    signal, _, law = name.partition("-")
+    if signal not in SIGNALS or law not in LAWS:
+        raise UsageError(
+            f"no controller {name!r}",
+            where="--controller",
+            fix=f"{', '.join(SIGNALS)}, a hyphen, and {', '.join(LAWS)}: layer-P",
+        )
+    return signal, law
+
+
+def _require_controller(name: str, gain: float | None) -> None:
+    _, law = controller_of(name)
+    if gain is None and law in WITHOUT_LIMIT:
+        raise UsageError(f"{law} has no safe gain to choose", where="--controller", fix="give it with --gain")
 
 
 def _require_parts(request: OffsetRequest) -> None:

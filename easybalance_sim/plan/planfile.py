@@ -235,13 +235,16 @@ def _decode(path: Path) -> dict[str, Any]:
     return content
 
 
-def refuse_lossy(content: Mapping[str, Any], where: str) -> None:
+_NO_PLAN = "give a plan file; such settings never go into one"
+
+
+def refuse_lossy(content: Mapping[str, Any], where: str, fix: str = _NO_PLAN) -> None:
     """Raise `PlanError` for what changes the experts that tokens get: it never stands in for a plan."""
     if content.get("lossy") is True:
         raise PlanError(
             "holds lossy router settings, which change what experts tokens get, and no placement",
             where=where,
-            fix="give a plan file; such settings never go into one",
+            fix=fix,
         )
 
 

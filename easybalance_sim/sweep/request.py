@@ -59,7 +59,7 @@ def require_possible(request: SweepRequest) -> None:
     if request.figure is not None:
         if request.figure.suffix != ".svg":
             raise UsageError(f"{request.figure} is not an .svg file", where="--figure")
-        require_place(request.figure, keep=request.plan.inputs())
+        require_place(request.figure, keep=request.plan.inputs(), flag="--figure")
 
 
 def sessions(request: SweepRequest, tell: Listener) -> Iterator[Session]:

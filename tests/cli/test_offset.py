@@ -132,8 +132,12 @@ def test_lossy_settings_are_a_file_that_no_plan_reader_takes(tmp_path: Path) -> 
     assert table.offsets is not None and (len(table.offsets), len(table.offsets[0])) == (8, 64)
     assert (capped.cap, capped.rule, capped.offsets) == (1.1, "next", None)
     assert capped.price["loss_nats"]["high_nats"] > 0
-    for command in (("export", "sglang"), ("replay", SAMPLE, "--plan")):
-        refused = ebsim_here(*command, offsets, *(("-o", tmp_path / "x") if command[0] == "export" else ()))
+    into = ("-o", tmp_path / "x")
+    for command in (
+        ("export", "sglang", offsets, *into), ("adopt", "sglang", offsets, *into), ("lint", offsets), ("gate", offsets),
+        ("lint", offsets, "--engine", "vllm"), ("replay", SAMPLE, "--plan", offsets), ("diff", offsets, offsets),
+    ):  # fmt: skip
+        refused = ebsim_here(*command)
         assert refused.returncode == 2 and "lossy" in one_line_after_notes(refused.stderr)
 
 
@@ -175,7 +179,12 @@ def test_the_figure_is_drawn(tmp_path: Path) -> None:
         ((SCORES, "--part", "magic"), "'magic' is not known"),
         ((SCORES, "--steps", "5"), "'5' is no range of steps"),
         ((SCORES, "--steps", "9:9"), "holds no step"),
-        ((SCORES, "--cap", "0.9"), "leaves no room"),
+        ((SCORES, "--steps", ":9"), "or 100: for all from there on"),
+        ((SCORES, "--cap", "0.9"), "a rank cap of 0.9 × the mean leaves no room — give 1 or more"),
+        ((SCORES, "--controller", "rank-P"), "no controller 'rank-P'"),
+        ((SCORES, "--controller", "heat-max"), "no safe gain to choose"),
+        ((SCORES, "--figure", "/nowhere/x.svg"), "choose another --figure"),
+        ((SAMPLE, "--stagger-output", SAMPLE), "choose another --stagger-output"),
         ((SCORES, "--gain", "0.1"), "a gain of which controller?"),
         ((SCORES, "--gain", "nan", "--controller", "layer-P"), "no positive number"),
         ((SCORES, "--past-steps", "0:9"), "steps of which past?"),
@@ -205,8 +214,6 @@ def test_bad_input_is_one_line(arguments: tuple[str | Path, ...], says: str) -> 
         ((SCORES, "--past", SCORES, "--warm-up", "20"), "the past holds tokens of step 920, which is scored"),
         ((SCORES, "--past", SAMPLE, "--warm-up", "20"), "which is scored"),
         ((SAMPLE, "--steps", "0:500"), "the second half of the trace is judged, which begins at step"),
-        ((*ON_SCORES, "--controller", "rank-P"), "no controller 'rank-P'"),
-        ((*ON_SCORES, "--controller", "heat-max"), "no safe gain to choose"),
         ((SAMPLE, "--controller", "layer-P"), "holds no scores"),
     ],
 )

@@ -8,17 +8,16 @@ from typing import Any
 
 from easybalance_sim.errors import UsageError
 from easybalance_sim.mechanisms.prepare import Prepared
+from easybalance_sim.mechanisms.request import controller_of
 from easybalance_sim.planning.session import Listener
 from easybalance_sim.simulate.offsets.controllers import (
     CLIP_GAPS,
     EXPERT,
     HEAT,
-    LAWS,
     LAYER,
     MAX,
     PI,
     SIGN,
-    SIGNALS,
     Controller,
     I,
     P,
@@ -78,7 +77,7 @@ def router_of(ready: Prepared) -> Router:
 
 
 def usual(router: Router) -> tuple[Controller, ...]:
-    """Those with a safe gain, and two that are known from elsewhere: the sign law and the article's own; all clipped."""
+    """Those with a safe gain, and two that are known from elsewhere: the sign law and the article's; all clipped."""
     lawful = [(P, LAYER), (I, LAYER), (P, HEAT), (P, EXPERT)]
     leak = {I: LEAK}
     found = [
@@ -98,20 +97,13 @@ def as_written() -> Controller:
 def asked_for(ready: Prepared, router: Router) -> Controller:
     """The controller of the request, "layer-P" and a gain, or a safe one.
 
-    Raises `UsageError` for an unknown name, a law without a safe gain, and a gain above 0.7 of the limit.
+    Raises `UsageError` for an unknown name, a law without a safe gain when none is given, and a gain above 0.7 of the
+    limit.
     """
     request = ready.request
-    signal, _, law = request.controller.partition("-")
-    if signal not in SIGNALS or law not in LAWS:
-        raise UsageError(
-            f"no controller {request.controller!r}",
-            where="--controller",
-            fix=f"{', '.join(SIGNALS)}, a hyphen, and {', '.join(LAWS)}: layer-P",
-        )
+    signal, law = controller_of(request.controller)
     bare = Controller(law=law, signal=signal, leak=LEAK if law == I else 1.0, clip=router.clip)
     if request.gain is None:
-        if not bare.has_limit:
-            raise UsageError(f"{law} has no safe gain to choose", where="--controller", fix="give it with --gain")
         return safe(bare, router.gain, router.loop)
     integral = request.gain if law == I else request.gain / 10 if law == PI else 0.0
     asked = replace(bare, gain=0.0 if law == I else request.gain, integral=integral)

@@ -21,6 +21,8 @@ LAYER, HEAT, EXPERT = "layer", "heat", "expert"
 SIGNALS = (LAYER, HEAT, EXPERT)
 P, I, PI, SIGN, MAX = "P", "I", "PI", "sign", "max"  # noqa: E741 — the laws' own names
 LAWS = (P, I, PI, SIGN, MAX)
+WITHOUT_LIMIT = (SIGN, MAX)
+"""Not linear, so that no largest stable gain exists."""
 
 CLIP_GAPS = 1.5
 """A clip in median gaps between the last chosen and the next score: what bounded the damage of an unstable loop to a
@@ -66,7 +68,7 @@ class Controller:
     @property
     def has_limit(self) -> bool:
         """Whether a linear stability limit exists for it."""
-        return self.law in (P, I, PI)
+        return self.law not in WITHOUT_LIMIT
 
     def scaled(self, factor: float) -> Controller:
         """The same law with all gains times a factor."""
