@@ -15,8 +15,11 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.capacity.dispatching import capped, dealt, even, least_loaded
 from easybalance_sim.simulate.capacity.run import UNITS, most_gap, run
 from easybalance_sim.simulate.capacity.scenario import Scenario, load_scenario
+from easybalance_sim.simulate.capacity.speed import point
 from easybalance_sim.simulate.capacity.stacking import stacked
+from easybalance_sim.simulate.capacity.times import Cluster, cluster_of
 from easybalance_sim.simulate.capacity.traffic import chosen
+from easybalance_sim.simulate.capacity.variants import Variants
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "easybalance-8xa100.toml"
 
@@ -34,7 +37,11 @@ def test_the_described_set_up_is_read() -> None:
         ("ranks = 8", "ranks = 8\ncolour = 1", "colour"),
         ("top_k = 4", 'top_k = "many"', r"\$\.model\.top_k"),
         ("share = 0.4", "share = 0.3", "shares sum to 0.9"),
-        ('shape = "graded"', 'shape = "odd"', "heat.shape"),
+        ('shape = "graded"', 'shape = "odd"', "heat.shape: 'odd' is not one of graded"),
+        ('sync = "layer"', 'sync = "never"', "service.sync: 'never' is not one of layer, step"),
+        ("[service]", '[mechanisms]\nrule = "luck"\n[service]', "mechanisms.rule: 'luck' is not one of fifo"),
+        ("gap = 4.0", "layer_peak = 0.5", "heat.layer_peak: 0.5 is no max/mean"),
+        ("gap = 4.0", "layers = 64", "heat.layers: 64 layers, the model has 32"),
         ("cold_card = 7", "cold_card = 4", "two of 1..8"),
         ("experts = 16\n", "experts = 12\n", "do not divide"),
     ],
@@ -107,6 +114,33 @@ def _small(step_bound_ms: float) -> Scenario:
         service=msgspec.structs.replace(whole.service, steps=8, step_bound_ms=step_bound_ms),
         other_reading=None,
     )
+
+
+def test_a_model_that_does_not_fit_is_named_whatever_limits_the_steps() -> None:
+    whole = load_scenario(SCENARIO)
+    large = msgspec.structs.replace(whole.model, intermediate=60_000, name="too large")
+    traffic = msgspec.structs.replace(whole.traffic, output_tokens=0.0)
+    with pytest.raises(UsageError, match=r"scenario: model: the weights of 'too large' are .* GB more than 8 × a100"):
+        run(msgspec.structs.replace(whole, model=large, traffic=traffic))
+
+
+def test_spare_slots_that_do_not_fit_are_named() -> None:
+    whole = load_scenario(SCENARIO)
+    spare = msgspec.structs.replace(whole.mechanisms, spare_slots=14)
+    with pytest.raises(UsageError, match=r"mechanisms\.spare_slots: 14 redundant slots per rank"):
+        run(msgspec.structs.replace(whole, mechanisms=spare, other_reading=None))
+
+
+def test_what_looks_at_a_step_waits_for_its_counts_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    variants, rung = Variants(cluster_of(_small(20.0))), frozenset({"replicas"})
+    waiting = variants.cluster.waiting_s(variants.plan(rung), "least-loaded")
+    counts = variants.cluster.waiting_s(variants.plan(rung), None)
+    # The budget of least-loaded for so few slots.
+    assert 10e-6 < counts < 40e-6 and waiting - counts == pytest.approx(2e-6)
+    with_it, none = point(variants, rung, 2048), point(variants, frozenset(), 2048)
+    monkeypatch.setattr(Cluster, "waiting_s", lambda *_: 0.0)
+    assert with_it.step_s - point(variants, rung, 2048).step_s == pytest.approx(4 * waiting)
+    assert none.step_s == point(variants, frozenset(), 2048).step_s
 
 
 def test_a_bound_that_no_step_keeps_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -207,15 +208,27 @@ def _problems(scenario: Scenario) -> list[tuple[str, str]]:
         *found,
         ("traffic.topics", "" if abs(shares - 1) < 1e-6 else f"shares sum to {shares:g}, not 1"),
         ("traffic", "" if traffic.request_tokens > 0 else "a request has no tokens"),
-        ("heat.shape", "" if heat.shape in SHAPES else f"{heat.shape!r} is not one of {', '.join(SHAPES)}"),
+        ("heat.shape", _unknown(heat.shape, SHAPES)),
         ("heat.hot_card", f"hot and cold card must be two of 1..{ranks}" if cards else ""),
-        ("heat.layer_peak", "is a max/mean, 1 or more" if 0 < heat.layer_peak < 1 else ""),
+        (
+            "heat.layer_peak",
+            f"{heat.layer_peak:g} is no max/mean, which is 1 or more" if 0 < heat.layer_peak < 1 else "",
+        ),
         ("service.step_bound_ms", _bound_problem(scenario.service)),
-        ("heat.layers", "" if heat.layers <= scenario.model.layers else "more layers than the model has"),
-        ("service.sync", "" if scenario.service.sync in SYNCS else f"is not one of {', '.join(SYNCS)}"),
-        ("mechanisms.rule", "" if scenario.mechanisms.rule in RULES else f"is not one of {', '.join(RULES)}"),
+        (
+            "heat.layers",
+            ""
+            if heat.layers <= scenario.model.layers
+            else f"{heat.layers} layers, the model has {scenario.model.layers}",
+        ),
+        ("service.sync", _unknown(scenario.service.sync, SYNCS)),
+        ("mechanisms.rule", _unknown(scenario.mechanisms.rule, RULES)),
         ("claim", "" if scenario.claim.gain >= 1 else "claimed_qps is below baseline_qps"),
     ]
+
+
+def _unknown(value: str, known: Collection[str]) -> str:
+    return "" if value in known else f"{value!r} is not one of {', '.join(known)}"
 
 
 def _bound_problem(service: Service) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from easybalance_sim.arrays import FloatArray, frozen
 from easybalance_sim.simulate.capacity.times import flops_per_token
-from easybalance_sim.simulate.capacity.variants import Variants
+from easybalance_sim.simulate.capacity.variants import REPLICA_RULE, SENSED, Variants
 from easybalance_sim.simulate.layer_queue import queue
 from easybalance_sim.simulate.layer_queue.micro_batches import jobs_of
 from easybalance_sim.simulate.layer_queue.queue import Jobs
@@ -120,7 +120,11 @@ def _seconds(variants: Variants, active: frozenset[str], slot_tokens: object, to
     plan = variants.plan(active)
     slots = frozen(slot_tokens, np.int32)
     home = np.full((len(slots), plan.ranks), tokens / plan.ranks)
-    return variants.cluster.times(plan).of(slots, home, plan, variants.scenario.model.top_k)
+    found = variants.cluster.times(plan).of(slots, home, plan, variants.scenario.model.top_k)
+    if not active & SENSED:
+        return found
+    waiting = variants.cluster.waiting_s(plan, REPLICA_RULE if "replicas" in active else None)
+    return replace(found, dispatch=found.dispatch + waiting)
 
 
 def _joined(seconds: Seconds) -> FloatArray:

@@ -11,12 +11,16 @@ from easybalance_sim.arrays import FloatArray
 from easybalance_sim.cluster.hardware import HardwareProfile
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES
 from easybalance_sim.cluster.topology import Topology, uniform
-from easybalance_sim.cost.layer import layer_cost
+from easybalance_sim.cost.layer import LayerCost, layer_cost
 from easybalance_sim.cost.memory import USABLE_HBM_FRAC
 from easybalance_sim.cost.profiles import load_profile
+from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.capacity.scenario import Model, Scenario
 from easybalance_sim.simulate.layer_queue.service import ServiceTimes, by_cost
+from easybalance_sim.simulate.replica_choice.budget import budget
+from easybalance_sim.simulate.replica_choice.rules import rule_named
+from easybalance_sim.simulate.replica_choice.sensor import gather_s
 
 DENSE_DTYPE = "bf16"
 ALL_TO_ALL = "normal"
@@ -40,9 +44,19 @@ class Cluster:
 
     def times(self, plan: Plan) -> ServiceTimes:
         """What the parts of a layer take under `plan`."""
-        model, where = self.scenario.model, self.topology(int(plan.slots_per_rank[0]))
-        cost = layer_cost(self.profile, model.shape, where, plan.slots_per_rank, ALL_TO_ALL, "decode")
-        return by_cost(cost, plan, where, model.top_k, self.attention())
+        where = self.topology(int(plan.slots_per_rank[0]))
+        return by_cost(self._cost(plan), plan, where, self.scenario.model.top_k, self.attention())
+
+    def _cost(self, plan: Plan) -> LayerCost:
+        where = self.topology(int(plan.slots_per_rank[0]))
+        return layer_cost(self.profile, self.scenario.model.shape, where, plan.slots_per_rank, ALL_TO_ALL, "decode")
+
+    def waiting_s(self, plan: Plan, rule: str | None) -> float:
+        """Seconds in each layer before dispatch until the counts of all ranks are known, and replicas are chosen by a
+        rule that works on them (None = none are)."""
+        where, model = self.topology(int(plan.slots_per_rank[0])), self.scenario.model
+        choosing = 0.0 if rule is None else budget(rule_named(rule), plan, 0.0, {}).us * 1e-6
+        return gather_s(self._cost(plan), where, model.experts) + choosing
 
     def attention(self) -> Callable[[FloatArray], FloatArray]:
         """float64[B, R] tokens at home on a rank → seconds of attention in one layer.
@@ -81,8 +95,18 @@ class Cluster:
 
 
 def cluster_of(scenario: Scenario) -> Cluster:
-    """The scenario with its profile. Raises `ProfileError` for one that cannot be read."""
-    return Cluster(scenario=scenario, profile=load_profile(scenario.profile))
+    """The scenario with its profile. Raises `ProfileError` for one that cannot be read, `UsageError` for a model whose
+    weights alone are more than the memory."""
+    found = Cluster(scenario=scenario, profile=load_profile(scenario.profile))
+    room = found.room_with(scenario.model.experts // scenario.ranks)
+    if room <= 0:
+        raise UsageError(
+            f"the weights of {scenario.model.name!r} are {-room / 1e9:,.0f} GB more than {scenario.ranks} × "
+            f"{scenario.profile} hold",
+            where="scenario: model",
+            fix="give more ranks, a GPU with more memory or a smaller model",
+        )
+    return found
 
 
 def flops_per_token(model: Model) -> float:

@@ -29,6 +29,9 @@ flight beside one another, served by a rule · replicas: spare slots, the least 
 light, additive, on the router · reroute: overflow of a rank inside a step."""
 
 LOSSY = ("offset", "reroute")
+SENSED = frozenset({"replicas", "reroute"})
+"""What has to know the counts of all ranks before a layer's dispatch, which waits for them."""
+REPLICA_RULE = "least-loaded"
 PERFECT = "perfect"
 """Not a mechanism: every rank given the same load by decree."""
 
@@ -117,7 +120,12 @@ class Variants:
         if "replicas" in wanted:
             each += self.scenario.mechanisms.spare_slots
             if self.cluster.room_with(each) <= 0:
-                raise UsageError("redundant slots do not fit into memory", where="scenario: mechanisms.spare_slots")
+                spare = self.scenario.mechanisms.spare_slots
+                raise UsageError(
+                    f"{spare} redundant slots per rank and layer do not fit into memory beside the model",
+                    where="scenario: mechanisms.spare_slots",
+                    fix="give fewer, at least 1",
+                )
         problem = self._problem(each)
         plans = [policies.make("eplb", problem)]
         if "placement" in wanted:
