@@ -8,7 +8,7 @@ import numpy as np
 
 from easybalance_sim.arrays import AnyArray, IntArray, frozen, sealed
 from easybalance_sim.simulate.serving.routed import Routed
-from easybalance_sim.trace.schema import TokenBatch
+from easybalance_sim.trace.schema import DECODE, PREFILL, TokenBatch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,15 +44,15 @@ def tokens_of(routed: Routed, pieces: Pieces, ranks: int, data_ranks: int) -> To
     inside = np.arange(len(of)) - np.repeat(np.cumsum(pieces.count) - pieces.count, pieces.count)
     at = (pieces.first[of] + inside) % routed.tokens[pieces.row[of]]
     own = ranks // data_ranks
-    source = pieces.data_rank[of] * own + (np.arange(len(of)) + pieces.data_rank[of]) % own
+    source = pieces.data_rank[of] * own + (of + inside) % own
     return TokenBatch(
         step=frozen(pieces.step[of], np.int32),
         request=frozen(of, np.int64),
         position=frozen(at, np.int32),
-        phase=frozen(routed.phase[pieces.row[of]], np.uint8),
+        phase=frozen(np.where(pieces.row[of] % 2, DECODE, PREFILL), np.uint8),
         source_rank=frozen(source, np.int16),
-        workload=frozen(routed.workload[pieces.row[of]], np.int16),
-        experts=sealed(routed.experts[routed.start[pieces.row[of]] + at]),
+        workload=frozen(routed.workload[pieces.row[of] // 2], np.int16),
+        experts=sealed(routed.experts[routed.first[pieces.row[of]] + at]),
     )
 
 

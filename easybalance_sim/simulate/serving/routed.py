@@ -1,16 +1,4 @@
-"""The routed requests that requests in service stand for, and how a plan spreads their tokens over the ranks.
-
-A row is a request's tokens of one phase, n of them. The replica of an expert that gets a token is a matter of the
-dispatch rule: its share is what the rule gives on average (over the sources, where the source decides). With x_t the
-assignments that token t of a row sends to a rank, in one layer:
-
-    mean   = (1/n) Σ x_t
-    spread = (1 - 1/n) · (Σ (x_t - mean)² + A·pooled) / (n - 1 + A),    pooled = Σ over rows of Σ (x_t - mean)² / Σ (n - 1)
-
-A token drawn from a row at random then has the row's mean and, but for the shrinking of short rows towards what is usual
-in the layer and rank, the row's variance; over rows drawn at random both together are the variance of any token.
-Prompt tokens come in runs, so their spread is that of a run, see `run_share`.
-"""
+"""The routed requests that requests in service stand for."""
 
 from __future__ import annotations
 
@@ -19,21 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from easybalance_sim import kernels
-from easybalance_sim.arrays import (
-    AnyArray,
-    BoolArray,
-    FloatArray,
-    Int16Array,
-    IntArray,
-    frozen,
-    mixed,
-    sealed,
-    stream,
-)
+from easybalance_sim.arrays import AnyArray, BoolArray, Int16Array, IntArray, frozen, mixed, sealed, stream
 from easybalance_sim.errors import TraceError
-from easybalance_sim.plan.plan import Plan
-from easybalance_sim.replay.dispatch import Dispatch
 from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.workload import Workload
 from easybalance_sim.trace.schema import DECODE, PREFILL, TokenBatch
@@ -41,40 +16,42 @@ from easybalance_sim.trace.schema import DECODE, PREFILL, TokenBatch
 MOST_REQUESTS, MOST_TOKENS = 2048, 1 << 18
 SET_ASIDE = 4
 """One request in so many is kept for fitting the step model and stands for nobody."""
-PRIOR_TOKENS = 8.0
-"""A of the module's formula: so many tokens of what is usual are added to a row's own."""
-IN_TURN = ("even", "tensorrt-llm")
-"""Rules under which replicas take turns, so that which one gets a token adds no chance."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Routed:
-    """Routed requests; tokens lie request by request, a request's prompt before its answer, each in order of position.
+    """N routed requests of L layers; tokens lie request by request, prompt before answer, each in order of position.
 
-    experts: uint8|uint16[T, L, K] · n_experts: E · start: int64[Q+1] first token of each row, then T · request:
-    int64[Q] id in the trace, phase: uint8[Q] `PREFILL` or `DECODE` (an unknown phase counts as decode), workload:
-    int16[Q] index into `workloads`, of each row · aside: bool[Q] rows that stand for nobody · notes: for the user.
+    Row 2i is the prompt of request i, row 2i + 1 its answer; where the trace lacks one of them (or the phase is
+    unknown), both are the same tokens. experts: uint8|uint16[T, L, K] · n_experts: E · start: int64[U+1] first token of
+    each stretch, then T · stretch: int64[2N] of each row · request: int64[N] id in the trace, workload: int16[N] index
+    into `workloads`, aside: bool[N] those that stand for nobody · notes: for the user.
     """
 
     experts: AnyArray
     n_experts: int
     start: IntArray
+    stretch: IntArray
     request: IntArray
-    phase: AnyArray
     workload: Int16Array
     aside: BoolArray
     workloads: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
 
     @property
-    def rows(self) -> int:
-        """Q."""
-        return len(self.phase)
+    def requests(self) -> int:
+        """N."""
+        return len(self.request)
 
     @property
     def tokens(self) -> IntArray:
-        """int64[Q] of each row."""
-        return np.diff(self.start)
+        """int64[2N] of each row."""
+        return np.diff(self.start)[self.stretch]
+
+    @property
+    def first(self) -> IntArray:
+        """int64[2N] first token of each row."""
+        return self.start[self.stretch]
 
 
 def routed_requests(
@@ -99,19 +76,20 @@ def routed_requests(
     request, position, phase, workload, ids = kept.columns()
     order = np.lexsort((position, phase, request))
     request, phase = request[order], phase[order]
-    first = np.flatnonzero(np.diff(request, prepend=request[0] - 1) | np.diff(phase, prepend=phase[0]))
-    whole = sealed(np.unique(request))
-    notes = ()
+    first = np.flatnonzero((np.diff(request, prepend=request[0] - 1) != 0) | (np.diff(phase, prepend=phase[0]) != 0))
+    whole, place, stretches = np.unique(request[first], return_index=True, return_counts=True)
+    of_request = workload[order][first][place]
+    notes: tuple[str, ...] = ()
     if kept.seen > len(whole):
-        notes = (f"{len(whole)} of {kept.seen} routed requests were drawn to stand for those in service",)
+        notes = (f"{len(whole):,} of {kept.seen:,} routed requests were drawn to stand for those in service",)
     return Routed(
         experts=frozen(ids[order]),
         n_experts=experts,
         start=frozen(np.append(first, len(request)), np.int64),
-        request=frozen(request[first], np.int64),
-        phase=frozen(phase[first], np.uint8),
-        workload=frozen(workload[order][first], np.int16),
-        aside=sealed(_set_aside(request[first], workload[order][first], seed)),
+        stretch=frozen(np.stack([place, place + stretches - 1], axis=1).ravel(), np.int64),
+        request=frozen(whole, np.int64),
+        workload=frozen(of_request, np.int16),
+        aside=sealed(_set_aside(of_request, seed)),
         workloads=tuple(workloads),
         notes=notes,
     )
@@ -164,61 +142,27 @@ class _Kept:
         return mixed(request ^ (self._seed * 0x9E3779B1))
 
 
-def _set_aside(request: IntArray, workload: Int16Array, seed: int) -> BoolArray:
-    """bool[Q]: one request in `SET_ASIDE` of every workload, of one that has fewer none."""
-    ids, place = np.unique(request, return_index=True)
-    aside = np.zeros(len(ids), np.bool_)
+def _set_aside(workload: Int16Array, seed: int) -> BoolArray:
+    """bool[N]: one request in `SET_ASIDE` of every workload, of one that has fewer none."""
+    aside = np.zeros(len(workload), np.bool_)
     rng = stream(seed, "routed requests set aside")
-    for name in np.unique(workload):
-        mine = rng.permutation(np.flatnonzero(workload[place] == name))
+    for code in np.unique(workload):
+        mine = rng.permutation(np.flatnonzero(workload == code))
         aside[mine[: len(mine) // SET_ASIDE]] = True
-    return aside[np.searchsorted(ids, request)]
-
-
-def profiles(routed: Routed, plan: Plan, dispatch: Dispatch) -> tuple[AnyArray, AnyArray]:
-    """mean and spread, float32[Q, L, R], of the module's formulas for one plan and dispatch rule."""
-    total, square = (np.zeros((routed.rows, plan.layers, plan.ranks)) for _ in range(2))
-    kernels.load().rank_moments(
-        routed.experts, routed.start, plan.replica_start,
-        frozen(plan.rank_of_slot[plan.replica_slot], np.int32), replica_shares(plan, dispatch),
-        dispatch.rule not in IN_TURN, total, square,
-    )  # fmt: skip
-    tokens = routed.tokens[:, None, None].astype(np.float64)
-    mean = total / tokens
-    scatter = np.maximum(square - total * mean, 0.0)
-    pooled = scatter.sum(axis=0) / max(1.0, float((tokens - 1).sum()))
-    spread = (1 - 1 / tokens) * (scatter + PRIOR_TOKENS * pooled) / (tokens - 1 + PRIOR_TOKENS)
-    return mean.astype(np.float32), spread.astype(np.float32)
-
-
-def replica_shares(plan: Plan, dispatch: Dispatch) -> FloatArray:
-    """float64[L, P] share of its expert's tokens that each replica gets on average, in the order of `replica_slot`."""
-    even = np.take_along_axis(1.0 / plan.replicas, plan.expert_of_slot, axis=1)
-    by_slot = even
-    if dispatch.table.shape[1:] == (plan.layers, plan.experts):
-        by_slot = np.zeros((plan.layers, plan.slots))
-        layer = np.arange(plan.layers)[:, None]
-        for slots in dispatch.table:
-            chosen = slots >= 0
-            np.add.at(by_slot, (np.broadcast_to(layer, slots.shape)[chosen], slots[chosen]), 1.0)
-            by_slot += even * np.take_along_axis(~chosen, plan.expert_of_slot, axis=1)
-        by_slot /= len(dispatch.table)
-    return frozen(np.take_along_axis(by_slot, plan.replica_slot, axis=1), np.float64)
+    return aside
 
 
 def drawn(routed: Routed, workload: Workload, seed: int = 0) -> Profiles:
-    """Which rows the requests in service stand for: those of a routed request of a workload of their tenant's name,
-    else of any, all equally likely; where that one has no tokens of a phase, those of the other."""
-    prefill, decode = _rows_of_requests(routed)
-    names = [routed.workloads[code] for code in routed.workload[decode]]
-    open_ = ~routed.aside[decode]
+    """Which routed request each request in service stands for: one of a workload of its tenant's name, else any, all
+    equally likely."""
+    names = np.array([routed.workloads[code] for code in routed.workload])
     rng = stream(seed, "routed requests drawn")
     pick = np.zeros(workload.requests, np.int64)
     for tenant, name in enumerate(workload.tenants):
         mine = np.flatnonzero(workload.tenant == tenant)
-        alike = np.flatnonzero(open_ & np.array([other == name for other in names]))
-        pick[mine] = rng.choice(alike if len(alike) else np.flatnonzero(open_), len(mine))
-    return Profiles(prefill=prefill[pick].astype(np.int32), decode=decode[pick].astype(np.int32))
+        alike = np.flatnonzero(~routed.aside & (names == name))
+        pick[mine] = rng.choice(alike if len(alike) else np.flatnonzero(~routed.aside), len(mine))
+    return Profiles(prefill=frozen(2 * pick, np.int32), decode=frozen(2 * pick + 1, np.int32))
 
 
 def strangers(routed: Routed, workload: Workload) -> tuple[str, ...]:
@@ -226,10 +170,3 @@ def strangers(routed: Routed, workload: Workload) -> tuple[str, ...]:
     known = {routed.workloads[code] for code in np.unique(routed.workload[~routed.aside])}
     present = np.bincount(workload.tenant, minlength=len(workload.tenants)) > 0
     return tuple(name for name, there in zip(workload.tenants, present, strict=True) if there and name not in known)
-
-
-def _rows_of_requests(routed: Routed) -> tuple[IntArray, IntArray]:
-    """int64[requests] row of each routed request's prompt, and of its answer (the other one's where one is missing)."""
-    first = np.flatnonzero(np.diff(routed.request, prepend=routed.request[0] - 1))
-    last = np.append(first[1:], routed.rows) - 1
-    return first, last
