@@ -4,9 +4,11 @@ from easybalance_sim.kernels.reference_coactivation import coactivation
 from easybalance_sim.kernels.reference_costs import expert_seconds
 from easybalance_sim.kernels.reference_counts import check_ids, count_windows, local_rows
 from easybalance_sim.kernels.reference_dispatch import dispatch
+from easybalance_sim.kernels.reference_expert_cache import run_cache, stack_depths
 from easybalance_sim.kernels.reference_greedy import greedy, greedy_hierarchical, replicate
 from easybalance_sim.kernels.reference_layer_queue import layer_queue
 from easybalance_sim.kernels.reference_overflow import reroute_overflow
+from easybalance_sim.kernels.reference_rank_moments import rank_moments
 from easybalance_sim.kernels.reference_replica_sources import fill_slots, share_by_source, split_by_source
 from easybalance_sim.kernels.reference_replicas import split_counts
 from easybalance_sim.kernels.reference_routing import compare_routing, route
@@ -28,9 +30,11 @@ __all__ = [
     "greedy_hierarchical",
     "layer_queue",
     "local_rows",
+    "rank_moments",
     "replicate",
     "reroute_overflow",
     "route",
+    "run_cache",
     "score_plans",
     "search",
     "search_traffic",
@@ -38,4 +42,5 @@ __all__ = [
     "share_by_source",
     "split_by_source",
     "split_counts",
+    "stack_depths",
 ]

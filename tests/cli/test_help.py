@@ -30,6 +30,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("diff",),
     ("rebalance",),
     ("offset",),
+    ("offload",),
     ("export",),
     ("adopt",),
     ("lint",),

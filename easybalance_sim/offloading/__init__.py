@@ -1,0 +1,1 @@
+"""`ebsim offload`: how much of a model's experts has to be on the GPU."""

@@ -1,0 +1,62 @@
+"""The first lines: how much has to be on the GPU, and where LRU hits as often as it is said to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from easybalance_sim.simulate.offloading.prefetch import NONE
+
+Section = Mapping[str, Any]
+
+
+def answers(report: Section) -> list[str]:
+    """A recommendation for every batch size, then what LRU does."""
+    return [line for batch in report["batches"] for line in (_recommended(batch, report), *_claim(batch, report))]
+
+
+def _recommended(batch: Section, report: Section) -> str:
+    """The least memory within the limit that something which does not know the future reaches."""
+    usable = [curve for curve in batch["curves"] if not curve["bound"] and curve["within_from"] is not None]
+    whole = report["model"]["all_bytes"]
+    best = min(usable, key=lambda curve: int(curve["within_from"]["experts"]), default=None)
+    limit = f"{report['within']:.0%}"
+    if best is None or best["within_from"]["gpu_bytes"] >= whole:
+        return (
+            f"{batch_in_words(batch)}: keep all experts on the GPU ({gigabytes(whole)}): with any fewer, steps are "
+            f"more than {limit} longer, as one expert takes {report['host']['expert_us']:.3g} µs on the link and a "
+            f"layer {batch['all_resident']['layer_us']:.3g} µs"
+        )
+    reach = best["within_from"]
+    return (
+        f"{batch_in_words(batch)}: {reach['share']:.0%} of the experts on the GPU ({gigabytes(reach['gpu_bytes'])} of "
+        f"{gigabytes(whole)}) keep the mean step within {limit}, with {name_of(best)}"
+    )
+
+
+def _claim(batch: Section, report: Section) -> list[str]:
+    what = f"{batch_in_words(batch)}: LRU {{}} {report['claimed_hit_rate']:.0%} of the experts that a layer needs"
+    for curve in batch["curves"]:
+        if (curve["policy"], curve["prefetch"]) == ("lru", NONE):
+            reach = curve["claimed_hit_rate_from"]
+            if reach is None:
+                return [what.format("does not hit")]
+            return [f"{what.format('hits')} from {reach['share']:.0%} of all experts in the cache on"]
+    return []
+
+
+def batch_in_words(batch: Section) -> str:
+    """ "64 requests at once" or "as recorded, 94 tokens a step"."""
+    if batch["batch"] is None:
+        return f"as recorded, {batch['tokens_per_step']:.3g} tokens a step"
+    return f"{batch['batch']} request{'' if batch['batch'] == 1 else 's'} at once"
+
+
+def name_of(curve: Section) -> str:
+    """ "lru + previous-layer"."""
+    return str(curve["policy"]) if curve["prefetch"] == NONE else f"{curve['policy']} + {curve['prefetch']}"
+
+
+def gigabytes(size: float) -> str:
+    """ "12.3 GB", small sizes in MB."""
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
