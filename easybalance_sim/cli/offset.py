@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from easybalance_sim.mechanisms.request import OffsetRequest
 
 
+COMPILING = "30 to 60 seconds"
+"""Of two cores, where every part is asked for: most kernels of all commands."""
+
+
 def offset(
     traces: offset_options.Traces = None,
     plan: offset_options.Plan = None,
@@ -59,7 +63,7 @@ def offset(
     Example: ebsim offset traces/tinymoe.parquet --part staggering --stagger-output staggered.json
     """
     console = Console()
-    report_table.warn_of_first_run(console)
+    report_table.warn_of_first_run(console, COMPILING)
     from easybalance_sim.errors import UsageError
     from easybalance_sim.mechanisms.request import OffsetRequest
     from easybalance_sim.planning.session import Settings

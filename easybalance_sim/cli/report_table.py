@@ -62,16 +62,14 @@ def of_findings(verdict: Mapping[str, Any]) -> str:
     return aligned(rows, left=5)
 
 
-def warn_of_first_run(console: Console) -> None:
-    """Say so when the kernels will have to be compiled, which takes seconds: once, or always without a cache."""
+def warn_of_first_run(console: Console, takes: str = "some 10 seconds") -> None:
+    """Say so when the kernels will have to be compiled, which takes time: once, or always without a cache."""
     from easybalance_sim import kernels
 
     if not kernels.keeps_compiled():
-        console.note(
-            "compiling kernels, some 10 seconds in every run: set NUMBA_CACHE_DIR to a folder that can be written"
-        )
+        console.note(f"compiling kernels, {takes} in every run: set NUMBA_CACHE_DIR to a folder that can be written")
     elif not kernels.compiled_before():
-        console.note("first run: compiling kernels, some 10 seconds, once")
+        console.note(f"first run: compiling kernels, {takes}, once")
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:

@@ -45,6 +45,25 @@ def test_every_part_is_there_and_every_number_finite(report: dict[str, Any]) -> 
     assert report["past"]["last_step"] < report["judged"]["first_step"]
 
 
+def keys_of(content: Any) -> str:
+    """As docs/formats.md writes them: a{b,c[{d}]}."""
+    if isinstance(content, dict):
+        inside = ",".join(name + keys_of(value) for name, value in content.items())
+        return f"{{{inside}}}"
+    return f"[{keys_of(content[0])}]" if isinstance(content, list) and content and isinstance(content[0], dict) else ""
+
+
+def test_the_documented_keys_are_those_of_the_report(report: dict[str, Any]) -> None:
+    documented = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    for part in ("staggering", "queue"):
+        assert f"`{part}{keys_of(report[part])}`" in documented
+    replicas = {**report["replicas"], "rows": [dict.fromkeys(report["replicas"]["rows"][0], "")]}
+    assert f"`replicas{keys_of(replicas | {'sensors': ''})}`" in documented
+    (run, *_), one = report["feedback"]["runs"], report["front"]["rows"][0]
+    for names in (report["feedback"], report["trace"], report["past"], report["judged"], report["plan"], run, one):
+        assert all(name in documented for name in names)
+
+
 def test_lossless_stands_beside_lossy_and_the_front_is_in_the_measured_order(report: dict[str, Any]) -> None:
     rows = {row["name"]: row for row in report["front"]["rows"]}
     assert all(row["price"]["loss_nats"]["high_nats"] == 0 for row in rows.values() if row["lossless"])
@@ -228,6 +247,9 @@ def test_the_capacity_claim_is_judged_with_the_assumptions_it_hangs_on() -> None
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["claimed_gain"] == pytest.approx(1.4) and all(map(math.isfinite, _numbers(report)))
+    documented = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    for names in (report, report["rungs"][0], report["assumptions"][0], report["plausibility"], report["baseline"]):
+        assert all(name in documented for name in names)
     rungs = {rung["mechanism"]: rung for rung in report["rungs"]}
     assert rungs["staggering"]["added"] == pytest.approx(1.0, abs=0.005)
     holds = {one["holds_lossless"] for one in report["assumptions"]}
