@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from easybalance_sim.gate.criteria import SCENARIOS
+
 _SECTION: dict[str, Any] = {
     "rank_imbalance": {"mean": 1.1, "p50": 1.1, "p95": 1.2, "p99": 1.3, "max": 1.4},
     "layer_us": {"p50": 80.0, "p95": 90.0, "p99": 95.0},
@@ -37,4 +39,25 @@ def good_report(**changes: Any) -> dict[str, Any]:
         for name in parents:
             target = target[name]
         target[last] = value
+    return report
+
+
+def one_case(name: str = "any", **over: float) -> dict[str, Any]:
+    """A case in which the plan is 10 % faster and as even; over: of `over_baseline`."""
+    side = {"rank_imbalance": {"mean": 1.2, "p99": 1.5}, "step_us": {"p99": 100.0}}
+    case: dict[str, Any] = {"name": name, "baseline": copy.deepcopy(side), "plan": copy.deepcopy(side)}
+    case["over_baseline"] = {
+        "step_p99": 0.9, "step_p99_noise": 0.0, "imbalance_p99": 1.0, "imbalance_p99_noise": 0.0, **over,
+    }  # fmt: skip
+    case["baseline"] |= {"experts_lost": 8, "experts_lost_frac": 0.25}
+    case["plan"] |= {"experts_lost": 4, "experts_lost_frac": 0.125}
+    return case
+
+
+def stressed_report(**cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """A good report; cases: of a scenario, dashes written as underscores."""
+    report = good_report()
+    report["stress"] = {name: {"what": "", "not_judged": None, "cases": [one_case()]} for name in SCENARIOS}
+    for name, found in cases.items():
+        report["stress"][name.replace("_", "-")]["cases"] = found
     return report

@@ -24,15 +24,19 @@ def of_stress(report: Mapping[str, Any]) -> list[str]:
     """The block, none for a report without stress; every pair is baseline → plan."""
     if "stress" not in report:
         return []
-    ok = {finding["criterion"]: finding["ok"] for finding in report["verdict"]["findings"]}
+    findings = {finding["criterion"]: finding for finding in report["verdict"]["findings"]}
     rows = [_HEAD]
     for name, scenario in report["stress"].items():
-        mark = "ok" if ok[f"stress.{name}"] else "NO"
-        rows.append(
-            (mark, name, *_worst(report, name)) if scenario["cases"] else ("–", name, *("–" for _ in _HEAD[2:]))
-        )
+        cells = _worst(report, name) if scenario["cases"] else tuple("–" for _ in _HEAD[2:])
+        rows.append((_mark(findings[f"stress.{name}"]), name, *cells))
     whys = [f"{name}: {of['not_judged']}" for name, of in report["stress"].items() if of["not_judged"]]
-    return ["\n".join([aligned(rows, left=3), *whys])]
+    return ["\n".join([aligned(rows, left=3), *whys, *_left_out(report["stress"])])]
+
+
+def _mark(finding: Mapping[str, Any]) -> str:
+    if finding["observed"] is None:
+        return "–"
+    return "ok" if finding["ok"] else "NO"
 
 
 def _worst(report: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -41,23 +45,29 @@ def _worst(report: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
     worst = worst_step(report, name).case
     case = next(case for case in report["stress"][name]["cases"] if case["name"] == worst)
-    change = 100 * (case["over_baseline"]["step_p99"] - 1)
-    cells = (
+    return (
         worst,
         _pair(case, "rank_imbalance", "mean", "{:.3f}"),
         _pair(case, "rank_imbalance", "p99", "{:.3f}"),
-        _pair(case, "step_us", "p99", "{:.0f}"),
-        f"{change:+.1f} %",
-    )
-    plan = case["plan"]
-    if "experts_lost" not in plan:
-        return (*cells, "", "")
-    return (
-        *cells,
-        f"{case['baseline']['experts_lost']:,} → {plan['experts_lost']:,}",
-        f"{plan['mend_bytes'] / 1e6:,.1f} MB",
+        _pair(case, "step_us", "p99", "{:,.0f}"),
+        f"{100 * (case['over_baseline']['step_p99'] - 1):+.1f} %",
+        *_lost(case),
     )
 
 
 def _pair(case: Mapping[str, Any], section: str, figure: str, form: str) -> str:
     return " → ".join(form.format(case[side][section][figure]) for side in ("baseline", "plan"))
+
+
+def _lost(case: Mapping[str, Any]) -> tuple[str, str]:
+    before, after = case["baseline"], case["plan"]
+    if "experts_lost" not in after:
+        return "", ""
+    size = after["mend_bytes"]
+    to_fetch = f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+    return f"{before['experts_lost']:,} → {after['experts_lost']:,}", to_fetch
+
+
+def _left_out(stress: Mapping[str, Any]) -> list[str]:
+    names = stress["mix-change"].get("left_out")
+    return [f"no mix is made of: {', '.join(names)} (few requests, or beyond the largest kinds)"] if names else []

@@ -32,7 +32,7 @@ def test_defaults() -> None:
         stress_p99_over_baseline_max=1.02,
         stress_p99_imbalance_over_baseline_max=1.1,
         stress_lost_experts_frac_max=1.0,
-        stress_p99_over_baseline_max_of={"uniform": 1.05},
+        stress_p99_over_baseline_max_of={"uniform": 1.15},
     )
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from easybalance_sim.gate.criteria import SCENARIOS
+from easybalance_sim.gate.criteria import SCENARIOS, load_criteria
+from easybalance_sim.gate.judge import judge
+from easybalance_sim.plan.planfile import read_plan
+from easybalance_sim.planning.session import Settings
+from easybalance_sim.verification import ReplayRequest, replay_plan
+from tests.listeners import Heard
 from tests.plan_runs import run
+from tests.skewed_traces import skewed_counts
 from tests.stress_cases import BALANCED, EXPERTS, OVERFITTED, kinds_trace, placed, stressed
 
 
@@ -73,7 +80,7 @@ def test_a_plan_that_stacks_replicas_fails_under_uniform_routing(trace: Path, fo
     report, findings = stressed(trace, stacked, folder)
     uniform = case(report, "uniform", "uniform")
     assert uniform["plan"]["rank_imbalance"]["mean"] > 2.5 and uniform["baseline"]["rank_imbalance"]["mean"] < 1.05
-    assert not findings["stress.uniform"].ok and findings["stress.uniform"].limit == 1.05
+    assert not findings["stress.uniform"].ok and findings["stress.uniform"].limit == 1.15
 
 
 def test_either_plan_has_its_own_hottest_rank_slowed(trace: Path, folder: Path) -> None:
@@ -92,7 +99,71 @@ def test_stress_is_the_same_every_time_and_of_the_seed(trace: Path, folder: Path
 
 
 def test_only_held_out_tokens_are_used(trace: Path) -> None:
-    report, _ = run(trace, said={"seed": 5}, split="request", stress=True)
+    report, _ = run(trace, said={"seed": 5}, split="request", stress=True, policies=("eplb",))
     held = report["split"]["held_out_tokens"]
     assert all(one["tokens"] == held for one in report["stress"]["node-loss"]["cases"])
     assert report["stress"]["uniform"]["cases"][0]["tokens"] == held
+
+
+def test_a_written_plan_meets_the_same_stress_again(trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    made, _ = run(trace, split="request", stress=True, force=True, output=path, policies=("eplb",))
+    request = ReplayRequest(settings=Settings(traces=(trace,)), plan=path, stress=True)
+    again = replay_plan(request, Heard())[0]["stress"]
+    for scenario in ("mix-change", "burst", "uniform"):
+        assert again[scenario] == made["stress"][scenario]
+    assert read_plan(path).evidence["stress"] == made["stress"]
+    # What is mended, and what a plan that knows would be, hangs on the past load, which the plan file does not hold.
+    assert case(made, "heterogeneous", "hottest rank")["knowing"]["step_us"]["p99"] > 0
+    assert again["heterogeneous"]["cases"][0]["knowing"] is None
+
+
+def test_without_stress_nothing_is_said_of_it(trace: Path) -> None:
+    plain, verdict = run(trace, split="request", policies=("eplb",))
+    with_it, judged = run(trace, split="request", stress=True, policies=("eplb",))
+    assert "stress" not in plain and "stress" in with_it
+    assert judged.findings[: len(verdict.findings)] == verdict.findings
+    volatile = ("stress", "verdict", "fingerprint", "timing_s")
+    assert {k: v for k, v in plain.items() if k not in volatile} == {
+        k: v for k, v in with_it.items() if k not in volatile
+    }
+
+
+def test_the_gate_judges_a_saved_report_alike(trace: Path) -> None:
+    report, verdict = run(trace, split="request", stress=True, policies=("eplb",))
+    assert judge(json.loads(json.dumps(report)), load_criteria()) == verdict
+
+
+def test_counts_say_what_they_can(tmp_path: Path) -> None:
+    report, verdict = run(skewed_counts(tmp_path / "counts.parquet", 64), stress=True)
+    assert verdict.status == "accepted"
+    assert [one["name"] for one in report["stress"]["mix-change"]["cases"]] == ["left", "right"]
+    assert [one["name"] for one in report["stress"]["burst"]["cases"]] == ["usual mix", "left", "right"]
+    usual, burst = report["plan"]["step_us"]["p99"], case(report, "burst", "usual mix")["plan"]["step_us"]["p99"]
+    assert burst > 1.2 * usual
+
+
+def test_a_single_window_of_counts_holds_nothing_out(tmp_path: Path) -> None:
+    report, verdict = run(skewed_counts(tmp_path / "one.parquet", 1), stress=True)
+    assert verdict.status == "insufficient_evidence"
+    assert {one["not_judged"] for one in report["stress"].values()} == {"nothing is held out"}
+
+
+def test_a_single_rank_has_nothing_to_lose(trace: Path) -> None:
+    report, _ = run(
+        trace, split="request", stress=True, policies=("round_robin",), said={"ranks": 1, "slots_per_rank": EXPERTS}
+    )
+    for name in ("node-loss", "heterogeneous"):
+        assert report["stress"][name]["not_judged"] == "a single rank has nobody to take its work"
+    assert report["stress"]["burst"]["cases"]
+
+
+def test_few_slots_grow_where_a_node_is_lost(trace: Path) -> None:
+    report, _ = run(
+        trace,
+        split="request",
+        stress=True,
+        policies=("eplb",),
+        said={"ranks": 4, "ranks_per_node": 2, "slots_per_rank": 5},
+    )
+    assert {one["slots_per_rank"] for one in report["stress"]["node-loss"]["cases"]} == {EXPERTS // 2}

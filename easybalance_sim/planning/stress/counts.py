@@ -25,6 +25,11 @@ class CountMaterial:
     why_alike: str
     seed: int
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
     def as_held_out(self) -> CountStretch:
         """See `Material`."""
         return CountStretch(meta=self.meta, tokens=self.tokens)

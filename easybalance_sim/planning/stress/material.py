@@ -24,6 +24,10 @@ class Material(Protocol):
     def why_alike(self) -> str:
         """Why there are no kinds, "" when there are."""
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Names of kinds that no mix is made of: too few requests, or beyond the largest."""
+
     def as_held_out(self) -> Stretch:
         """The traffic as it came."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from easybalance_sim.arrays import FloatArray
 from easybalance_sim.gate.criteria import BURST, HETEROGENEOUS, MIX_CHANGE, NODE_LOSS, UNIFORM
 from easybalance_sim.load.split import HELD_OUT
@@ -30,12 +32,12 @@ ALONE = "a single rank has nobody to take its work"
 
 
 def stress_section(
-    before: Outcome, after: Outcome, traffic: Traffic, session: Session, load: FloatArray
+    before: Outcome, after: Outcome, traffic: Traffic, session: Session, load: FloatArray | None
 ) -> dict[str, dict[str, Any]]:
     """The `stress` section of a report: every scenario with its cases, in each the baseline beside the plan.
 
-    before, after: baseline and plan on the held-out side · load: float64[L, E] what is known of the load when a node is
-    lost.
+    before, after: baseline and plan on the held-out side · load: float64[L, E] of the past, by which what a lost node
+    took is placed anew; None = not known, all experts count as equally busy.
     """
     if not traffic.has_held_out():
         return {name: _scenario(what, [], "nothing is held out") for name, what in WHAT.items()}
@@ -44,6 +46,8 @@ def stress_section(
     section = {}
     for number, name in enumerate(WHAT):
         section[name] = _scenario(WHAT[name], *run.cases(name))
+        if name in (MIX_CHANGE, BURST):
+            section[name]["left_out"] = list(run.material.left_out)
         done(number + 1)
     return section
 
@@ -65,7 +69,9 @@ def _material(traffic: Traffic, session: Session, after: Outcome) -> Material:
 class _Run:
     """The scenarios of one run, by name."""
 
-    def __init__(self, before: Outcome, after: Outcome, material: Material, session: Session, load: FloatArray) -> None:
+    def __init__(
+        self, before: Outcome, after: Outcome, material: Material, session: Session, load: FloatArray | None
+    ) -> None:
         self.before, self.after, self.session, self.load = before, after, session, load
         self.material = material
         self.held_out = material.as_held_out()
@@ -83,8 +89,9 @@ class _Run:
             return [], ALONE
         plans, tokens = (self.before.plan, self.after.plan), self.after.expert_tokens
         if name == NODE_LOSS:
-            return list(loss_cases(*plans, self.held_out, self.session, self.load, tokens)), ""
-        return list(speed_cases(*plans, self.held_out, self.session, tokens)), ""
+            load = np.ones(tokens.shape) if self.load is None else self.load
+            return list(loss_cases(*plans, self.held_out, self.session, load, tokens)), ""
+        return list(speed_cases(*plans, self.held_out, self.session, self.load, tokens)), ""
 
     def _bursts(self) -> Iterator[Case]:
         yield self._case("usual mix", self.material.burst(None))

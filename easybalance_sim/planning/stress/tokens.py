@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,12 +34,13 @@ LEAST_STEPS = 64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenMaterial:
-    """Held-out tokens. kind: int64[Q] of each request, -1 = of none · kinds: names · why_alike: as in `Material`."""
+    """Held-out tokens. kind: int64[Q] of each request, -1 = of none · kinds, left_out, why_alike: as in `Material`."""
 
     steps: RecordedSteps
     requests: Requests
     kind: IntArray
     kinds: tuple[str, ...]
+    left_out: tuple[str, ...]
     why_alike: str
     windowing: Windowing
     seed: int
@@ -87,11 +89,10 @@ def token_material(trace: TokenTrace, held: Selection, tokens: int, windowing: W
     every = max(1, round(work / MOST_ASSIGNMENTS))
     steps, _ = read_steps(trace, held.sampled(every, windowing), gates=False, scores=False)
     requests = requests_of(steps)
-    kind, names, why = _kinds(steps, requests, seed)
+    told = _kinds(steps, requests, seed)
     return TokenMaterial(
-        steps=steps, requests=requests, kind=kind, kinds=names, why_alike=why, windowing=_by_steps(windowing, steps),
-        seed=seed,
-    )  # fmt: skip
+        steps=steps, requests=requests, windowing=_by_steps(windowing, steps), seed=seed, **told._asdict()
+    )
 
 
 def _by_steps(windowing: Windowing, steps: RecordedSteps) -> Windowing:
@@ -101,21 +102,31 @@ def _by_steps(windowing: Windowing, steps: RecordedSteps) -> Windowing:
     return Windowing(steps=max(1, round(windowing.seconds / steps.step_s)))
 
 
-def _kinds(steps: RecordedSteps, requests: Requests, seed: int) -> tuple[IntArray, tuple[str, ...], str]:
-    """(int64[Q], names, why there are none): workloads, or topics where requests of one workload alone are held out."""
-    code = requests.workload.astype(np.int64)
-    names = steps.workloads
+class _Kinds(NamedTuple):
+    """Fields of `TokenMaterial`."""
+
+    kind: IntArray
+    kinds: tuple[str, ...]
+    left_out: tuple[str, ...]
+    why_alike: str
+
+
+def _kinds(steps: RecordedSteps, requests: Requests, seed: int) -> _Kinds:
+    """Workloads, or topics where requests of one workload alone are held out; the largest first."""
+    code, names = requests.workload.astype(np.int64), steps.workloads
     if len(np.unique(code)) < 2:
         code = fit_topics(steps, requests, TOPICS, seed).told(steps, requests)
         names = tuple(f"topic {number + 1}" for number in range(TOPICS))
+    found = np.unique(code)
     tokens = np.bincount(code, weights=requests.tokens, minlength=len(names))
     enough = np.bincount(code, minlength=len(names)) >= LEAST_REQUESTS
     order = [int(k) for k in np.argsort(-tokens, kind="stable") if enough[k]][:MOST_KINDS]
-    if len(np.unique(code)) < 2 or not order:
-        return np.full(len(code), -1), (), f"the {len(code)} held-out requests cannot be told apart"
+    if len(found) < 2 or not order:
+        return _Kinds(np.full(len(code), -1), (), (), f"the {len(code)} held-out requests cannot be told apart")
     place = np.full(len(names), -1)
     place[order] = np.arange(len(order))
-    return sealed(place[code]), tuple(names[k] for k in order), ""
+    others = tuple(names[k] for k in found if place[k] < 0)
+    return _Kinds(sealed(place[code]), tuple(names[k] for k in order), others, "")
 
 
 def _with_experts(batch: TokenBatch, experts: AnyArray) -> TokenBatch:
