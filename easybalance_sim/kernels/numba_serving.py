@@ -8,46 +8,28 @@ from easybalance_sim.kernels.bare import bare_njit
 from easybalance_sim.kernels.numba_serving_seconds import add_rows, rebuild, step_seconds
 from easybalance_sim.kernels.serving_state import (
     AFFINITY,
-    AREA,
-    ARRIVED,
-    CHUNKS,
     DECODE_ONLY,
-    DECODE_TOKENS,
-    DECODERS,
     DECODING,
     DONE,
-    DROPPED,
-    FINISHED,
     FULL,
     GONE,
-    IDLE,
-    NOTED,
-    NOW,
+    NOBODY,
     PREFILL_FIRST,
     PREFILL_ONLY,
-    PRESENT,
     PROMPT,
-    PROMPT_TOKENS,
     REBUILD_STEPS,
     RECORDED,
-    REFUSED,
     ROUND_ROBIN,
     RUNNING,
-    STEP,
     STUCK,
-    TOO_LONG,
-    TURN,
-    WAITED,
     WAITING,
 )
 
-NOBODY = -1
-
 
 @bare_njit()
-def _known(i, requests, state):  # type: ignore[no-untyped-def]
+def _known(request):  # type: ignore[no-untyped-def]
     """Tokens of a request so far: its prompt and what it was answered."""
-    return np.int64(requests.prompt[i]) + requests.output[i] - state.left[i]
+    return np.int64(request.prompt) + request.output - request.left
 
 
 @bare_njit()
@@ -56,325 +38,330 @@ def _blocks(tokens, rules):  # type: ignore[no-untyped-def]
 
 
 @bare_njit()
-def _routed(i, requests, rules, state):  # type: ignore[no-untyped-def]
+def _came_with(request, rules):  # type: ignore[no-untyped-def]
+    """Tokens in cache that a request did not compute here."""
+    if request.preemptions > 0:
+        return 0
+    return request.prompt if rules.role == DECODE_ONLY else request.cached
+
+
+@bare_njit()
+def _routed(request, rules, state):  # type: ignore[no-untyped-def]
     """The rank that a request goes to."""
+    ranks = state.ranks
     if rules.router == ROUND_ROBIN:
-        return state.counts[TURN] % len(state.load)
-    if rules.router == AFFINITY:
-        home = requests.home[i]
-        if rules.waiting == 0 or state.queued[home] < rules.waiting:
-            return np.int64(home)
+        return state.totals[0].turn % len(ranks)
+    if rules.router == AFFINITY and (rules.waiting == 0 or ranks[request.home].queued < rules.waiting):
+        return np.int64(request.home)
     least = 0
-    for d in range(1, len(state.load)):
-        if state.load[d] < state.load[least]:
+    for d in range(1, len(ranks)):
+        if ranks[d].load < ranks[least].load:
             least = d
     return least
 
 
 @bare_njit()
-def _arrive(i, requests, rules, state):  # type: ignore[no-untyped-def]
-    counts, now = state.counts, state.clock[NOW]
-    most = requests.prompt[i] + (0 if rules.role == PREFILL_ONLY else requests.output[i] - 1)
+def _arrive(i, rules, state):  # type: ignore[no-untyped-def]
+    request, totals = state.requests[i], state.totals[0]
+    most = request.prompt + (0 if rules.role == PREFILL_ONLY else request.output - 1)
     too_long = _blocks(most, rules) > rules.kv_blocks
-    d = _routed(i, requests, rules, state)
-    counts[TURN] += 1
-    if too_long or (rules.waiting > 0 and state.queued[d] >= rules.waiting):
-        state.refused[i] = True
-        counts[REFUSED] += 1
-        counts[TOO_LONG] += too_long
+    d = _routed(request, rules, state)
+    rank = state.ranks[d]
+    totals.arrived += 1
+    totals.turn += 1
+    if too_long or (rules.waiting > 0 and rank.queued >= rules.waiting):
+        request.refused = 1
+        totals.refused += 1
+        totals.too_long += too_long
         return
-    state.rank[i] = d
-    state.left[i] = requests.output[i] - (rules.role == DECODE_ONLY)
-    if state.left[i] == 0:
-        state.start[i] = state.first[i] = state.finish[i] = requests.arrival[i]
-        counts[FINISHED] += 1
+    request.rank = d
+    request.left = request.output - (1 if rules.role == DECODE_ONLY else 0)
+    if request.left == 0:
+        request.start = request.first = request.finish = request.arrival
+        totals.finished += 1
         return
-    state.clock[AREA] += now - requests.arrival[i]
-    counts[PRESENT] += 1
-    state.load[d] += _known(i, requests, state)
-    state.stage[i] = WAITING
-    state.behind[i] = NOBODY
-    if state.head[d] == NOBODY:
-        state.head[d] = i
+    totals.present_s += totals.now - request.arrival
+    totals.present += 1
+    rank.load += _known(request)
+    request.stage = WAITING
+    request.behind = NOBODY
+    if rank.head == NOBODY:
+        rank.head = i
     else:
-        state.behind[state.tail[d]] = i
-    state.tail[d] = i
-    state.queued[d] += 1
+        state.requests[rank.tail].behind = i
+    rank.tail = i
+    rank.queued += 1
 
 
 @bare_njit()
-def _stop_decoding(i, d, requests, model, state):  # type: ignore[no-untyped-def]
-    """Takes a request's share out of the sums."""
-    state.context[d] -= _known(i, requests, state)
-    state.counts[DECODERS] -= 1
-    if state.counts[DECODERS] == 0:
-        state.mean_sum[:] = 0.0
-        state.spread_sum[:] = 0.0
-        return
-    add_rows(state.mean_sum, model.mean[requests.decode[i]], -1.0)
-    add_rows(state.spread_sum, model.spread[requests.decode[i]], -1.0)
+def _start_decoding(request, rank, model, state):  # type: ignore[no-untyped-def]
+    request.stage = DECODING
+    rank.context += _known(request)
+    state.totals[0].decoders += 1
+    add_rows(state.sums, model, request.decode, 1.0)
 
 
 @bare_njit()
-def _start_decoding(i, d, requests, model, state):  # type: ignore[no-untyped-def]
-    state.stage[i] = DECODING
-    state.context[d] += _known(i, requests, state)
-    state.counts[DECODERS] += 1
-    add_rows(state.mean_sum, model.mean[requests.decode[i]], 1.0)
-    add_rows(state.spread_sum, model.spread[requests.decode[i]], 1.0)
+def _stop_decoding(request, rank, model, state):  # type: ignore[no-untyped-def]
+    """Takes a request's share out of the sums, which are exactly 0 when there is none."""
+    rank.context -= _known(request)
+    state.totals[0].decoders -= 1
+    if state.totals[0].decoders == 0:
+        state.sums[:] = 0.0
+    else:
+        add_rows(state.sums, model, request.decode, -1.0)
 
 
 @bare_njit()
-def _cached_at_first(i, requests, rules):  # type: ignore[no-untyped-def]
-    return requests.prompt[i] if rules.role == DECODE_ONLY else requests.cached[i]
-
-
-@bare_njit()
-def _preempt_last(d, requests, model, rules, state):  # type: ignore[no-untyped-def]
+def _preempt_last(d, model, rules, state):  # type: ignore[no-untyped-def]
     """The request that rank d admitted last goes back to the head of the queue without its cache; returns it."""
-    state.running[d] -= 1
-    i = state.slots[d, state.running[d]]
-    held = np.int64(state.held[i])
-    if state.stage[i] == DECODING:
-        held = _known(i, requests, state) - 1
-        _stop_decoding(i, d, requests, model, state)
-    state.counts[DROPPED] += held - (_cached_at_first(i, requests, rules) if state.preemptions[i] == 0 else 0)
-    state.preemptions[i] += 1
-    state.preempted[d] = True
-    state.free[d] += state.blocks[i]
-    state.stage[i] = WAITING
-    state.behind[i] = state.head[d]
-    if state.head[d] == NOBODY:
-        state.tail[d] = i
-    state.head[d] = i
-    state.queued[d] += 1
+    rank = state.ranks[d]
+    rank.running -= 1
+    i = state.slots[d, rank.running]
+    request = state.requests[i]
+    held = np.int64(request.held)
+    if request.stage == DECODING:
+        held = _known(request) - 1
+        _stop_decoding(request, rank, model, state)
+    state.totals[0].dropped += held - _came_with(request, rules)
+    request.preemptions += 1
+    request.stage = WAITING
+    rank.preempted = 1
+    rank.free += request.blocks
+    request.behind = rank.head
+    if rank.head == NOBODY:
+        rank.tail = i
+    rank.head = i
+    rank.queued += 1
     return i
 
 
 @bare_njit()
-def _decode(d, requests, model, rules, state):  # type: ignore[no-untyped-def]
+def _decode(d, model, rules, state):  # type: ignore[no-untyped-def]
     """Every decoding request of rank d takes a place in its cache; a new block where there is none, if need be from the
     request that was admitted last."""
-    k = 0
-    while k < state.running[d]:
+    rank, k = state.ranks[d], 0
+    while k < rank.running:
         i = state.slots[d, k]
+        request = state.requests[i]
         k += 1
-        if state.stage[i] != DECODING:
+        if request.stage != DECODING:
             continue
-        if state.room[i] == 0:
+        if request.room == 0:
             victim = NOBODY
-            while state.free[d] == 0 and victim != i:
-                victim = _preempt_last(d, requests, model, rules, state)
+            while rank.free == 0 and victim != i:
+                victim = _preempt_last(d, model, rules, state)
             if victim == i:
                 break
-            state.free[d] -= 1
-            state.blocks[i] += 1
-            state.room[i] = rules.block_tokens
-        state.room[i] -= 1
-        state.tokens[d] += 1
-        state.served[d] += 1
+            rank.free -= 1
+            request.blocks += 1
+            request.room = rules.block_tokens
+        request.room -= 1
+        rank.tokens += 1
+        rank.served += 1
+    rank.reads = rank.context
 
 
 @bare_njit()
-def _take_chunk(i, d, budget, requests, rules, state):  # type: ignore[no-untyped-def]
+def _take_chunk(i, d, budget, rules, state):  # type: ignore[no-untyped-def]
     """Takes prompt tokens of a request into the step; returns how many."""
-    take = min(budget, rules.chunk_tokens, _known(i, requests, state) - state.held[i])
-    if take == 0:
-        return take
-    handed_over = rules.role == DECODE_ONLY and state.preemptions[i] == 0
-    c = state.counts[CHUNKS]
-    state.chunk_of[c], state.chunk[c] = i, take
-    state.chunk_row[c] = requests.decode[i] if handed_over else requests.prefill[i]
-    state.counts[CHUNKS] += 1
+    request, rank = state.requests[i], state.ranks[d]
+    take = min(budget, rules.chunk_tokens, _known(request) - request.held)
+    handed_over = rules.role == DECODE_ONLY and request.preemptions == 0
+    chunk = state.chunks[state.totals[0].chunks]
+    state.totals[0].chunks += 1
+    chunk.request, chunk.tokens = i, take
     if handed_over:
-        state.reads[d] += state.held[i] + take
+        chunk.row = request.decode
+        rank.reads += request.held + take
     else:
-        state.pairs[d] += take * (state.held[i] + 0.5 * take)
-    state.held[i] += take
-    state.tokens[d] += take
-    state.served[d] += 1
+        chunk.row = request.prefill
+        rank.pairs += take * (request.held + 0.5 * take)
+    request.held += take
+    rank.tokens += take
+    rank.served += 1
     return take
 
 
 @bare_njit()
-def _admit(d, requests, rules, state):  # type: ignore[no-untyped-def]
+def _admit(d, rules, state):  # type: ignore[no-untyped-def]
     """The head of rank d's queue gets cache for all its tokens; False where there is no room."""
-    i = state.head[d]
-    known = _known(i, requests, state)
+    rank = state.ranks[d]
+    i = rank.head
+    request = state.requests[i]
+    known = _known(request)
     blocks = _blocks(known, rules)
-    if blocks > state.free[d]:
+    if blocks > rank.free:
         return False
-    state.head[d] = state.behind[i]
-    state.queued[d] -= 1
-    state.free[d] -= blocks
-    state.blocks[i] = blocks
-    state.room[i] = blocks * rules.block_tokens - known
-    state.held[i] = _cached_at_first(i, requests, rules) if state.preemptions[i] == 0 else 0
-    state.stage[i] = PROMPT
-    if np.isnan(state.start[i]):
-        state.start[i] = state.clock[NOW]
-    state.slots[d, state.running[d]] = i
-    state.running[d] += 1
+    rank.head = request.behind
+    rank.queued -= 1
+    rank.free -= blocks
+    request.blocks = blocks
+    request.room = blocks * rules.block_tokens - known
+    request.held = _came_with(request, rules)
+    request.stage = PROMPT
+    if np.isnan(request.start):
+        request.start = state.totals[0].now
+    state.slots[d, rank.running] = i
+    rank.running += 1
     return True
 
 
 @bare_njit()
-def _prompts(d, requests, rules, state):  # type: ignore[no-untyped-def]
+def _prompts(d, rules, state):  # type: ignore[no-untyped-def]
     """Chunks of prompts into the step, first come first served: those begun, then new ones."""
-    budget = rules.batch_tokens - state.tokens[d]
-    for k in range(state.running[d]):
+    rank = state.ranks[d]
+    budget = rules.batch_tokens - rank.tokens
+    for k in range(rank.running):
         i = state.slots[d, k]
-        if state.stage[i] == PROMPT and budget > 0:
-            budget -= _take_chunk(i, d, budget, requests, rules, state)
-    while budget > 0 and state.head[d] != NOBODY and state.running[d] < rules.running and not state.preempted[d]:
-        if not _admit(d, requests, rules, state):
+        if budget > 0 and state.requests[i].stage == PROMPT:
+            budget -= _take_chunk(i, d, budget, rules, state)
+    while budget > 0 and rank.head != NOBODY and rank.running < rules.running and rank.preempted == 0:
+        if not _admit(d, rules, state):
             break
-        i = state.slots[d, state.running[d] - 1]
-        budget -= _take_chunk(i, d, budget, requests, rules, state)
+        budget -= _take_chunk(state.slots[d, rank.running - 1], d, budget, rules, state)
 
 
 @bare_njit()
-def _put_together(requests, model, rules, state):  # type: ignore[no-untyped-def]
+def _put_together(model, rules, state):  # type: ignore[no-untyped-def]
     """Schedules the next step; returns whether decoding requests are in it."""
-    state.tokens[:] = 0
-    state.pairs[:] = 0.0
-    state.reads[:] = 0
-    state.served[:] = 0
-    state.preempted[:] = False
-    state.counts[CHUNKS] = 0
-    ranks = len(state.tokens)
-    prompts_alone = rules.schedule == PREFILL_FIRST and rules.role != DECODE_ONLY
-    if prompts_alone:
+    ranks = len(state.ranks)
+    state.totals[0].chunks = 0
+    for d in range(ranks):
+        rank = state.ranks[d]
+        rank.tokens, rank.reads, rank.pairs, rank.served, rank.preempted = 0, 0, 0.0, 0, 0
+    alone = rules.schedule == PREFILL_FIRST and rules.role != DECODE_ONLY
+    if alone:
         for d in range(ranks):
-            _prompts(d, requests, rules, state)
-        if state.counts[CHUNKS] > 0:
+            _prompts(d, rules, state)
+        if state.totals[0].chunks > 0:
             return False
     for d in range(ranks):
-        _decode(d, requests, model, rules, state)
-        state.reads[d] = state.context[d]
-    if not prompts_alone:
+        _decode(d, model, rules, state)
+    if not alone:
         for d in range(ranks):
-            _prompts(d, requests, rules, state)
+            _prompts(d, rules, state)
     return True
 
 
 @bare_njit()
-def _leave(i, d, requests, state):  # type: ignore[no-untyped-def]
-    """A request is done, all its tokens given out."""
-    state.finish[i] = state.clock[NOW]
-    state.stage[i] = GONE
-    state.free[d] += state.blocks[i]
-    state.counts[FINISHED] += 1
-    state.counts[PRESENT] -= 1
+def _leave(request, rank, totals):  # type: ignore[no-untyped-def]
+    request.finish = totals.now
+    request.stage = GONE
+    rank.free += request.blocks
+    rank.load -= _known(request)
+    totals.finished += 1
+    totals.present -= 1
 
 
 @bare_njit()
-def _advance(d, decodes, requests, model, rules, state):  # type: ignore[no-untyped-def]
+def _advance(d, decodes, model, rules, state):  # type: ignore[no-untyped-def]
     """What the step that just ended did to the requests of rank d."""
-    kept = 0
-    for k in range(state.running[d]):
+    rank, totals, kept = state.ranks[d], state.totals[0], 0
+    for k in range(rank.running):
         i = state.slots[d, k]
+        request = state.requests[i]
         stays = True
-        if state.stage[i] == DECODING:
+        if request.stage == DECODING:
             if decodes:
-                state.counts[DECODE_TOKENS] += 1
-                if state.left[i] == 1:
-                    _stop_decoding(i, d, requests, model, state)
-                    stays = False
+                totals.decode_tokens += 1
+                rank.load += 1
+                stays = request.left > 1
+                if stays:
+                    rank.context += 1
                 else:
-                    state.context[d] += 1
-                state.left[i] -= 1
-                state.load[d] += 1
-        elif state.held[i] == _known(i, requests, state):
-            state.left[i] -= 1
-            state.load[d] += 1
-            if np.isnan(state.first[i]):
-                state.first[i] = state.clock[NOW]
-            stays = state.left[i] > 0 and rules.role != PREFILL_ONLY
+                    _stop_decoding(request, rank, model, state)
+                request.left -= 1
+        elif request.held == _known(request):
+            rank.load += 1
+            request.left -= 1
+            if np.isnan(request.first):
+                request.first = totals.now
+            stays = request.left > 0 and rules.role != PREFILL_ONLY
             if stays:
-                _start_decoding(i, d, requests, model, state)
+                _start_decoding(request, rank, model, state)
         if stays:
             state.slots[d, kept] = i
             kept += 1
         else:
-            state.load[d] -= _known(i, requests, state)
-            _leave(i, d, requests, state)
-    state.running[d] = kept
+            _leave(request, rank, totals)
+    rank.running = kept
 
 
 @bare_njit()
 def _account(b, step, rules, state):  # type: ignore[no-untyped-def]
     """The step into bucket b of the timeline and into the sums over the run."""
-    tokens, running, waiting, free = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    for d in range(len(state.tokens)):
-        tokens += state.tokens[d]
-        running += state.running[d]
-        waiting += state.queued[d]
-        free += state.free[d]
-        state.counts[WAITED] += state.queued[d] > 0 or state.served[d] < state.running[d]
-    for c in range(state.counts[CHUNKS]):
-        state.counts[PROMPT_TOKENS] += state.chunk[c]
-    state.tokens_at[b] += tokens
-    state.steps_at[b] += 1
-    state.step_s_at[b] += step
-    state.running_at[b] += running * step
-    state.waiting_at[b] += waiting * step
-    state.kv_at[b] += (1.0 - free / (np.float64(rules.kv_blocks) * len(state.free))) * step
-    state.clock[AREA] += state.counts[PRESENT] * step
-    state.clock[NOW] += step
+    bucket, totals = state.buckets[b], state.totals[0]
+    running, waiting, free = np.int64(0), np.int64(0), np.int64(0)
+    for d in range(len(state.ranks)):
+        rank = state.ranks[d]
+        bucket.tokens += rank.tokens
+        running += rank.running
+        waiting += rank.queued
+        free += rank.free
+        totals.waited += rank.queued > 0 or rank.served < rank.running
+    for c in range(totals.chunks):
+        totals.prompt_tokens += state.chunks[c].tokens
+    bucket.steps += 1
+    bucket.step_s += step
+    bucket.running += running * step
+    bucket.waiting += waiting * step
+    bucket.kv += (1.0 - free / (np.float64(rules.kv_blocks) * len(state.ranks))) * step
+    totals.present_s += totals.present * step
+    totals.now += step
 
 
 @bare_njit()
 def _note(state):  # type: ignore[no-untyped-def]
     """Writes down which decoding requests are in the step."""
-    state.counts[NOTED] = 0
-    for d in range(len(state.running)):
-        for k in range(state.running[d]):
-            if state.stage[state.slots[d, k]] == DECODING:
-                state.noted[state.counts[NOTED]] = state.slots[d, k]
-                state.counts[NOTED] += 1
+    for d in range(len(state.ranks)):
+        for k in range(state.ranks[d].running):
+            i = state.slots[d, k]
+            if state.requests[i].stage == DECODING:
+                state.noted[state.totals[0].noted] = i
+                state.totals[0].noted += 1
 
 
 @bare_njit()
-def _step(b, note, requests, model, rules, state):  # type: ignore[no-untyped-def]
+def _step(b, note, model, rules, state):  # type: ignore[no-untyped-def]
     """One step; False where it has no tokens."""
-    decodes = _put_together(requests, model, rules, state)
-    if state.counts[CHUNKS] == 0 and state.counts[DECODERS] == 0:
+    totals = state.totals[0]
+    decodes = _put_together(model, rules, state)
+    if totals.chunks == 0 and totals.decoders == 0:
         return False
-    state.counts[NOTED] = 0
+    totals.noted = 0
     if note and decodes:
         _note(state)
-    step = step_seconds(model, state, decodes, state.busy_at[b])
+    step = step_seconds(model, state, decodes, state.busy[b])
     _account(b, step, rules, state)
-    for d in range(len(state.tokens)):
-        _advance(d, decodes, requests, model, rules, state)
-    state.counts[STEP] += 1
-    if state.counts[STEP] % REBUILD_STEPS == 0:
-        rebuild(requests, model, state)
+    for d in range(len(state.ranks)):
+        _advance(d, decodes, model, rules, state)
+    totals.step += 1
+    if totals.step % REBUILD_STEPS == 0:
+        rebuild(model, state)
     return True
 
 
 @bare_njit()
-def serve_steps(requests, model, rules, state, steps, recorded):  # type: ignore[no-untyped-def]
-    counts, clock = state.counts, state.clock
-    last = counts[STEP] + steps
-    while counts[STEP] < last:
-        while counts[ARRIVED] < len(requests.arrival) and requests.arrival[counts[ARRIVED]] <= clock[NOW]:
-            _arrive(counts[ARRIVED], requests, rules, state)
-            counts[ARRIVED] += 1
-        over = counts[PRESENT] == 0 and counts[ARRIVED] == len(requests.arrival)
-        if over or clock[NOW] >= rules.end_s:
+def serve_steps(model, rules, state, steps, recorded):  # type: ignore[no-untyped-def]
+    requests, totals = state.requests, state.totals[0]
+    last = totals.step + steps
+    while totals.step < last:
+        while totals.arrived < len(requests) and requests[totals.arrived].arrival <= totals.now:
+            _arrive(totals.arrived, rules, state)
+        over = totals.present == 0 and totals.arrived == len(requests)
+        if over or totals.now >= rules.end_s:
             return DONE
-        if counts[PRESENT] == 0:
-            upto = min(requests.arrival[counts[ARRIVED]], rules.end_s)
-            state.seconds[IDLE] += upto - clock[NOW]
-            clock[NOW] = upto
+        if totals.present == 0:
+            upto = min(requests[totals.arrived].arrival, rules.end_s)
+            state.seconds[0].idle += upto - totals.now
+            totals.now = upto
             continue
-        b = np.int64(clock[NOW] / rules.bucket_s)
-        if b >= len(state.steps_at):
+        b = np.int64(totals.now / rules.bucket_s)
+        if b >= len(state.buckets):
             return FULL
-        if not _step(b, counts[STEP] == recorded, requests, model, rules, state):
+        if not _step(b, totals.step == recorded, model, rules, state):
             return STUCK
-        if counts[STEP] == recorded + 1:
+        if totals.step == recorded + 1:
             return RECORDED
     return RUNNING

@@ -5,148 +5,126 @@ from __future__ import annotations
 import numpy as np
 
 from easybalance_sim.kernels.bare import bare_njit
-from easybalance_sim.kernels.serving_state import (
-    ATTENTION,
-    BALANCED,
-    CHUNKS,
-    COMBINE,
-    DECODING,
-    DISPATCH,
-    EXPERT,
-    HIDDEN,
-    LOST_COMBINE,
-    LOST_DISPATCH,
-    LOST_EXPERT,
-    OUTSIDE,
-    STEP,
-    STRIDE,
-)
+from easybalance_sim.kernels.serving_state import DECODING, STRIDE
 
 
 @bare_njit()
-def add_rows(sums, rows, times):  # type: ignore[no-untyped-def]
-    for layer in range(sums.shape[0]):
-        for r in range(sums.shape[1]):
-            sums[layer, r] += times * rows[layer, r]
+def add_rows(sums, model, q, times):  # type: ignore[no-untyped-def]
+    """Adds `times` tokens of routed request q."""
+    mean, spread = model.mean, model.spread
+    for l in range(sums.shape[1]):  # noqa: E741
+        for r in range(sums.shape[2]):
+            sums[0, l, r] += times * mean[q, l, r]
+        for r in range(sums.shape[2]):
+            sums[1, l, r] += times * spread[q, l, r]
 
 
 @bare_njit()
-def rebuild(requests, model, state):  # type: ignore[no-untyped-def]
-    state.mean_sum[:] = 0.0
-    state.spread_sum[:] = 0.0
-    for d in range(len(state.running)):
-        for k in range(state.running[d]):
-            i = state.slots[d, k]
-            if state.stage[i] == DECODING:
-                add_rows(state.mean_sum, model.mean[requests.decode[i]], 1.0)
-                add_rows(state.spread_sum, model.spread[requests.decode[i]], 1.0)
+def rebuild(model, state):  # type: ignore[no-untyped-def]
+    state.sums[:] = 0.0
+    for d in range(len(state.ranks)):
+        for k in range(state.ranks[d].running):
+            request = state.requests[state.slots[d, k]]
+            if request.stage == DECODING:
+                add_rows(state.sums, model, request.decode, 1.0)
 
 
 @bare_njit()
 def _sum_rows(model, state, decodes):  # type: ignore[no-untyped-def]
-    """Sums of the step: mean rows in `rows`, their variance in `noisy`."""
-    rows, noisy = state.rows, state.noisy
-    for l in range(rows.shape[0]):  # noqa: E741
-        for r in range(rows.shape[1]):
-            rows[l, r] = state.mean_sum[l, r] if decodes else 0.0
-            noisy[l, r] = state.spread_sum[l, r] if decodes else 0.0
-    for c in range(state.counts[CHUNKS]):
-        add_rows(rows, model.mean[state.chunk_row[c]], np.float64(state.chunk[c]))
-        add_rows(noisy, model.spread[state.chunk_row[c]], np.float64(state.chunk[c]))
+    rows, sums = state.rows, state.sums
+    for m in range(rows.shape[0]):
+        for l in range(rows.shape[1]):  # noqa: E741
+            for r in range(rows.shape[2]):
+                rows[m, l, r] = sums[m, l, r] if decodes else 0.0
+    for c in range(state.totals[0].chunks):
+        add_rows(rows, model, state.chunks[c].row, np.float64(state.chunks[c].tokens))
 
 
 @bare_njit()
-def _add_noise(rows, noisy, noise):  # type: ignore[no-untyped-def]
-    """Adds normal noise to a layer's rows that keeps their sum; returns the sum."""
+def _add_noise(rows, l, noise, place):  # type: ignore[no-untyped-def]  # noqa: E741
+    """Adds noise that keeps their sum to the rows of a layer; returns the sum."""
+    ranks = rows.shape[2]
     total, variance, moved = 0.0, 0.0, 0.0
-    for r in range(len(rows)):
-        total += rows[r]
-        variance += max(0.0, noisy[r])
-        moved += np.sqrt(max(0.0, noisy[r])) * noise[r]
+    for r in range(ranks):
+        total += rows[0, l, r]
+        variance += max(0.0, rows[1, l, r])
+        moved += np.sqrt(max(0.0, rows[1, l, r])) * noise[place + r]
     back = moved / variance if variance > 0.0 else 0.0
     kept = 0.0
-    for r in range(len(rows)):
-        v = max(0.0, noisy[r])
-        rows[r] = max(0.0, rows[r] + np.sqrt(v) * noise[r] - v * back)
-        kept += rows[r]
+    for r in range(ranks):
+        v = max(0.0, rows[1, l, r])
+        rows[0, l, r] = max(0.0, rows[0, l, r] + np.sqrt(v) * noise[place + r] - v * back)
+        kept += rows[0, l, r]
     if kept > total:
-        for r in range(len(rows)):
-            rows[r] *= total / kept
+        for r in range(ranks):
+            rows[0, l, r] *= max(0.0, total) / kept
     return max(0.0, total)
 
 
 @bare_njit()
-def _at(table, rows, knot):  # type: ignore[no-untyped-def]
-    """Seconds between the two knots around `rows`, beyond the last one on its slope."""
-    g = min(np.int64(np.sqrt(rows) / knot), len(table) - 2)
-    if g < 0:
-        return table[0]
-    low = g * knot * (g * knot)
-    return table[g] + (rows - low) / ((2 * g + 1) * knot * knot) * (table[g + 1] - table[g])
-
-
-@bare_njit()
-def _layer_seconds(l, model, load, noise, even_rows, tokens, busy, seconds):  # type: ignore[no-untyped-def]  # noqa: E741
-    """Adds a layer's parts to `seconds`; returns (dispatch, expert, combine) as they are and if all were even."""
-    expert, first, second = 0.0, 0.0, 0.0
-    for r in range(len(load)):
-        rows = load[r]
-        own = _at(model.expert_s[l, r], rows, model.knot)
-        own = max(0.0, own + noise[r] * _at(model.chance_s[l], rows, model.knot))
-        busy[r] += own
-        expert = max(expert, own)
-        first = max(first, rows * model.arrive_s[0, l, r])
-        second = max(second, rows * model.arrive_s[1, l, r])
-    dispatch = model.link_fixed_s[0] + max(first, tokens * model.leave_s[0, l])
-    combine = model.link_fixed_s[1] + max(second, tokens * model.leave_s[1, l])
-    even_dispatch = model.link_fixed_s[0] + max(even_rows * model.even_arrive_s[0, l], tokens * model.leave_s[0, l])
-    even_combine = model.link_fixed_s[1] + max(even_rows * model.even_arrive_s[1, l], tokens * model.leave_s[1, l])
-    even_expert = _at(model.even_expert_s[l], even_rows, model.knot)
-    seconds[DISPATCH] += dispatch
-    seconds[EXPERT] += expert
-    seconds[COMBINE] += combine
-    seconds[LOST_DISPATCH] += dispatch - even_dispatch
-    seconds[LOST_EXPERT] += expert - even_expert
-    seconds[LOST_COMBINE] += combine - even_combine
-    return dispatch + combine, expert, even_dispatch + even_combine, even_expert
-
-
-@bare_njit()
-def _attention(model, state):  # type: ignore[no-untyped-def]
+def _attention(ranks, scalars):  # type: ignore[no-untyped-def]
     """Seconds of a layer's attention and the most tokens of a data-parallel rank."""
-    fixed, weights, token, kv, pair = model.attention
-    most, tokens = 0.0, 0
-    for d in range(len(state.tokens)):
-        own = max(weights, token * state.tokens[d]) + kv * state.reads[d] + pair * state.pairs[d]
+    most, tokens = 0.0, np.int64(0)
+    for d in range(len(ranks)):
+        own = max(scalars.attention_weights, scalars.attention_token * ranks[d].tokens)
+        own += scalars.attention_kv * ranks[d].reads + scalars.attention_pair * ranks[d].pairs
         most = max(most, own)
-        tokens = max(tokens, state.tokens[d])
-    return fixed + most, np.float64(tokens)
+        tokens = max(tokens, ranks[d].tokens)
+    return scalars.attention_fixed + most, np.float64(tokens)
+
+
+@bare_njit()
+def _knots(rows, knot, last):  # type: ignore[no-untyped-def]
+    """The knot at or below `rows`, `last` at most, and how far they are on the way to the next."""
+    g = min(np.int64(np.sqrt(rows) / knot), last)
+    return g, (rows - (g * knot) * (g * knot)) / ((2 * g + 1) * knot * knot)
 
 
 @bare_njit()
 def step_seconds(model, state, decodes, busy):  # type: ignore[no-untyped-def]
     """Seconds of the step that is put together in `state`; adds its parts to `seconds`, the experts' to `busy`."""
-    layers, ranks = state.rows.shape
+    rows, seconds, scalars, knot = state.rows, state.seconds[0], model.scalars[0], model.scalars[0].knot
+    expert_s, even_expert_s, chance_rows, noise = model.expert_s, model.even_expert_s, model.chance_rows, model.noise
+    arrive_s, even_arrive_s, leave_s = model.arrive_s, model.even_arrive_s, model.leave_s
+    layers, ranks, last = rows.shape[1], rows.shape[2], expert_s.shape[2] - 2
     _sum_rows(model, state, decodes)
-    place = (state.counts[STEP] + 1) * STRIDE % 2**32 % (len(model.noise) - layers * ranks + 1)
-    attention, tokens = _attention(model, state)
-    host, dense_layers, weights, token = model.outside
-    outside = host + max(weights, token * tokens)
-    step = outside + dense_layers * attention
-    balanced, hidden = step, 0.0
+    place = (state.totals[0].step + 1) * STRIDE % 2**32 % (len(noise) - layers * ranks + 1)
+    attention, tokens = _attention(state.ranks, scalars)
+    outside = scalars.host + max(scalars.outside_weights, scalars.outside_token * tokens)
+    step = outside + scalars.dense_layers * attention
+    balanced = step
     for l in range(layers):  # noqa: E741
-        noise = model.noise[place + l * ranks : place + (l + 1) * ranks]
-        total = _add_noise(state.rows[l], state.noisy[l], noise)
-        moving, expert, even_moving, even_expert = _layer_seconds(
-            l, model, state.rows[l], noise, total / ranks, tokens, busy, state.seconds
-        )
-        saved = model.hidden * min(moving, attention + expert)
-        hidden += saved
-        step += attention + moving + expert - saved
-        balanced += attention + even_moving + even_expert
-        balanced -= model.hidden * min(even_moving, attention + even_expert)
-    state.seconds[ATTENTION] += (layers + dense_layers) * attention
-    state.seconds[OUTSIDE] += outside
-    state.seconds[HIDDEN] += hidden
-    state.seconds[BALANCED] += balanced
+        even_rows = _add_noise(rows, l, noise, place) / ranks
+        expert, first, second = 0.0, 0.0, 0.0
+        for r in range(ranks):
+            own = rows[0, l, r]
+            g, share = _knots(own, knot, last)
+            chance = chance_rows[l, g] + share * (chance_rows[l, g + 1] - chance_rows[l, g])
+            g, share = _knots(max(0.0, own + noise[place + r] * chance), knot, last)
+            here = expert_s[l, r, g] + share * (expert_s[l, r, g + 1] - expert_s[l, r, g])
+            busy[r] += here
+            expert = max(expert, here)
+            first = max(first, own * arrive_s[0, l, r])
+            second = max(second, own * arrive_s[1, l, r])
+        place += ranks
+        g, share = _knots(even_rows, knot, last)
+        even_expert = even_expert_s[l, g] + share * (even_expert_s[l, g + 1] - even_expert_s[l, g])
+        dispatch = scalars.dispatch_fixed + max(first, tokens * leave_s[0, l])
+        combine = scalars.combine_fixed + max(second, tokens * leave_s[1, l])
+        even_dispatch = scalars.dispatch_fixed + max(even_rows * even_arrive_s[0, l], tokens * leave_s[0, l])
+        even_combine = scalars.combine_fixed + max(even_rows * even_arrive_s[1, l], tokens * leave_s[1, l])
+        saved = scalars.hidden * min(dispatch + combine, attention + expert)
+        step += attention + dispatch + expert + combine - saved
+        balanced += attention + even_dispatch + even_expert + even_combine
+        balanced -= scalars.hidden * min(even_dispatch + even_combine, attention + even_expert)
+        seconds.dispatch += dispatch
+        seconds.expert += expert
+        seconds.combine += combine
+        seconds.hidden += saved
+        seconds.lost_dispatch += dispatch - even_dispatch
+        seconds.lost_expert += expert - even_expert
+        seconds.lost_combine += combine - even_combine
+    seconds.attention += (layers + scalars.dense_layers) * attention
+    seconds.outside += outside
+    seconds.balanced += balanced
     return step

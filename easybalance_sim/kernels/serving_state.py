@@ -1,4 +1,4 @@
-"""What a serving kernel is given and what it leaves behind: plain arrays, grouped under names.
+"""What a serving kernel is given and what it leaves behind: a few arrays of records.
 
 N requests · D data-parallel ranks · L MoE layers · R ranks · Q routed requests · B buckets of the timeline.
 """
@@ -7,30 +7,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+NOBODY = -1
 GONE, WAITING, PROMPT, DECODING = 0, 1, 2, 3
 """Stages of a request: not there (yet, or any more); in a queue; holds cache, its prompt is not done; past that."""
 
 MIXED, PREFILL_ONLY, DECODE_ONLY = 0, 1, 2
 ROUND_ROBIN, LEAST_LOADED, AFFINITY = 0, 1, 2
 DECODE_FIRST, PREFILL_FIRST = 0, 1
-
-ATTENTION, OUTSIDE, DISPATCH, EXPERT, COMBINE, HIDDEN, IDLE = 0, 1, 2, 3, 4, 5, 6
-LOST_DISPATCH, LOST_EXPERT, LOST_COMBINE, BALANCED = 7, 8, 9, 10
-PARTS = (
-    "attention", "outside", "dispatch", "expert", "combine", "hidden", "idle", "lost_dispatch", "lost_expert",
-    "lost_combine", "balanced",
-)  # fmt: skip
-"""Names of the seconds in `State.seconds`, in their order."""
-
-STEP, ARRIVED, PRESENT, FINISHED, REFUSED, TOO_LONG, TURN, DECODERS, CHUNKS, PROMPT_TOKENS, DECODE_TOKENS = range(11)
-DROPPED, WAITED, NOTED = 11, 12, 13
-COUNTS = 14
-"""Places in `State.counts`. STEP: steps done · ARRIVED: requests looked at · PRESENT: in the system · TOO_LONG: of the
-refused, those that never fit · TURN: next rank in turn · DECODERS, CHUNKS: in the step · …_TOKENS: computed · DROPPED:
-computed tokens whose cache was given up · WAITED: steps × ranks in which a request that was there got no token."""
-
-NOW, AREA = 0, 1
-"""Places in `State.clock`: seconds; requests in the system integrated over time."""
 
 RUNNING, DONE, RECORDED, FULL, STUCK = 0, 1, 2, 3, 4
 """Why a kernel returns: it made the steps asked for; nothing is left to do; the step to record is done; the timeline
@@ -42,38 +27,82 @@ REBUILD_STEPS = 4096
 STRIDE = 2654435761
 """2³² over the golden ratio (Knuth): places of the noise of following steps lie far apart."""
 
+PARTS = (
+    "attention",
+    "outside",
+    "dispatch",
+    "expert",
+    "combine",
+    "hidden",
+    "idle",
+    "lost_dispatch",
+    "lost_expert",
+    "lost_combine",
+    "balanced",
+)
 
-class Requests(NamedTuple):
-    """arrival: float64[N] · prompt, output, cached: int32[N] tokens · home: int32[N] rank of its tenant · prefill,
-    decode: int32[N] rows of `Model.mean`."""
 
-    arrival: Any
-    prompt: Any
-    output: Any
-    cached: Any
-    home: Any
-    prefill: Any
-    decode: Any
+def _record(**fields: str) -> np.dtype[Any]:
+    """A record from kinds of numbers and the names of those that are of it."""
+    return np.dtype([(name, kind) for kind, names in fields.items() for name in names.split()], align=True)
+
+
+REQUEST = _record(
+    f8="arrival start first finish",
+    i4="prompt output cached home prefill decode left held blocks room behind rank preemptions",
+    i1="stage refused",
+)
+"""arrival: seconds · prompt, output, cached: tokens · home: rank of its tenant · prefill, decode: rows of `Model.mean`;
+from here on what changes. start, first, finish: seconds or nan · left: output tokens to come · held: tokens in cache
+while the prompt is not done · blocks, room: of its cache, free places in the last · behind: next in its queue · rank,
+preemptions · refused: 0 or 1."""
+
+DATA_RANK = _record(
+    f8="pairs", i8="free load context tokens reads", i4="head tail queued running served", i1="preempted"
+)
+"""head, tail, queued: of its queue · running: requests that hold cache · free: blocks · load: tokens of its requests ·
+context: tokens that its decoding requests read; of the step: tokens, reads, pairs as `AttentionSeconds` has them ·
+served: requests with tokens · preempted: 0 or 1."""
+
+CHUNK = _record(i4="request row tokens")
+"""Prompt tokens in the step, spread like row `row` of `Model.mean`."""
+
+BUCKET = _record(i8="tokens steps", f8="step_s running waiting kv")
+"""step_s: seconds in steps; the others after it are integrated over them."""
+
+TOTALS = _record(
+    f8="now present_s",
+    i8="step arrived present finished refused too_long turn decoders chunks noted "
+    "prompt_tokens decode_tokens dropped waited",
+)
+"""now: seconds · present_s: requests in the system over time · step: steps done · arrived: requests looked at ·
+present: in the system · too_long: of the refused, those that never fit · turn: next rank in turn · decoders, chunks,
+noted: how many · …_tokens: computed · dropped: computed tokens whose cache was given up · waited: steps × data ranks in
+which a request that was there got no token."""
+
+SECONDS = _record(f8=" ".join(PARTS))
+"""Of all steps, by part."""
+
+SCALARS = _record(
+    f8="knot hidden attention_fixed attention_weights attention_token attention_kv attention_pair "
+    "host dense_layers outside_weights outside_token dispatch_fixed combine_fixed"
+)
+"""Numbers of a step model."""
 
 
 class Model(NamedTuple):
-    """The arrays of a step model · noise: float32[≥ L·R] normal numbers · attention: float64[5] fixed, weights, token,
-    kv, pair · outside: float64[4] host, dense layers, weights, token."""
+    """A step model. noise: float32[≥ L·R] normal numbers · scalars: `SCALARS`[1] · the other arrays as they are."""
 
     mean: Any
     spread: Any
     noise: Any
     expert_s: Any
     even_expert_s: Any
-    chance_s: Any
+    chance_rows: Any
     arrive_s: Any
     even_arrive_s: Any
     leave_s: Any
-    link_fixed_s: Any
-    attention: Any
-    outside: Any
-    knot: float
-    hidden: float
+    scalars: Any
 
 
 class Rules(NamedTuple):
@@ -95,60 +124,21 @@ class Rules(NamedTuple):
 class State(NamedTuple):
     """Everything that changes, so that a run can go on where it stopped.
 
-    left, held: int32[N] output tokens to come, tokens in cache while the prompt is not done · blocks, room: int32[N]
-    blocks of its cache, free places in the last · stage: int8[N] · behind: int32[N] next in its queue or -1 · rank,
-    preemptions: int32[N] · refused: bool[N] · start, first, finish: float64[N].
-    head, tail, queued: int32[D] queue · running: int32[D] · slots: int32[D, running] requests that hold cache in order
-    of admission · free: int64[D] blocks · load: int64[D] tokens of its requests · context: int64[D] tokens that its
-    decoding requests read · tokens, reads: int64[D], pairs: float64[D] of the step · served: int32[D] requests with
-    tokens in the step · preempted: bool[D] in the step.
-    mean_sum, spread_sum: float64[L, R] over decoding requests · rows, noisy: float64[L, R] of the step · chunk_of,
-    chunk_row, chunk: int32[D · running] prompts in the step, their rows of `Model.mean`, their tokens · noted:
-    int32[D · running] decoding requests in the step to record.
-    counts, clock, seconds: see the constants · tokens_at, steps_at: int64[B] · step_s_at, running_at, waiting_at,
-    kv_at: float64[B] seconds in steps, and the others integrated over them · busy_at: float64[B, R].
+    requests: `REQUEST`[N] · ranks: `DATA_RANK`[D] · slots: int32[D, running] requests that hold cache in order of
+    admission · chunks: `CHUNK`[D · running] in the step · noted: int32[D · running] decoding requests in the step to
+    record · sums: float64[2, L, R] mean rows and variance of decoding requests · rows: float64[2, L, R] of the step ·
+    buckets: `BUCKET`[B] · busy: float64[B, R] seconds that experts compute · totals: `TOTALS`[1] · seconds:
+    `SECONDS`[1].
     """
 
-    left: Any
-    held: Any
-    blocks: Any
-    room: Any
-    stage: Any
-    behind: Any
-    rank: Any
-    preemptions: Any
-    refused: Any
-    start: Any
-    first: Any
-    finish: Any
-    head: Any
-    tail: Any
-    queued: Any
-    running: Any
+    requests: Any
+    ranks: Any
     slots: Any
-    free: Any
-    load: Any
-    context: Any
-    tokens: Any
-    reads: Any
-    pairs: Any
-    served: Any
-    preempted: Any
-    mean_sum: Any
-    spread_sum: Any
-    rows: Any
-    noisy: Any
-    chunk_of: Any
-    chunk_row: Any
-    chunk: Any
+    chunks: Any
     noted: Any
-    counts: Any
-    clock: Any
+    sums: Any
+    rows: Any
+    buckets: Any
+    busy: Any
+    totals: Any
     seconds: Any
-    tokens_at: Any
-    steps_at: Any
-    step_s_at: Any
-    running_at: Any
-    waiting_at: Any
-    kv_at: Any
-    busy_at: Any

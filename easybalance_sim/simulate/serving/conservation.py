@@ -26,14 +26,17 @@ def require_conserved(run: PoolRun, workload: Workload, rules: Rules, state: Sta
     * the parts of all steps and the idle time are the time of the run.
     """
     finished, refused = int(run.finished.sum()), int(run.refused.sum())
-    counted = [int(state.counts[place]) for place in (places.FINISHED, places.REFUSED, places.PRESENT)]
-    if counted != [finished, refused, run.unfinished] or run.unfinished != int((state.stage > places.GONE).sum()):
+    counted, stage = (
+        [int(state.totals[name][0]) for name in ("finished", "refused", "present")],
+        state.requests["stage"],
+    )
+    if counted != [finished, refused, run.unfinished] or run.unfinished != int((stage > places.GONE).sum()):
         raise RuntimeError(f"requests were lost or doubled: {counted} counted, {finished}, {refused}, {run.unfinished}")
     computed, held = run.prompt_tokens + run.decode_tokens, int(_own_tokens(workload, rules, state).sum())
     if computed != held + run.dropped_tokens:
         raise RuntimeError(f"{computed} tokens computed, {held} held and {run.dropped_tokens} dropped")
-    used = int(state.blocks[state.stage >= places.PROMPT].sum())
-    if used + int(state.free.sum()) != rules.kv_blocks * len(state.free) or state.free.min() < 0:
+    used, free = int(state.requests["blocks"][stage >= places.PROMPT].sum()), state.ranks["free"]
+    if used + int(free.sum()) != rules.kv_blocks * len(free) or free.min() < 0:
         raise RuntimeError("blocks of the cache were lost or doubled")
     _require_close("requests in the system", run.present_s, _present_s(run, workload))
     parts = run.seconds
@@ -50,13 +53,13 @@ def step_seconds(parts: dict[str, float]) -> float:
 def _own_tokens(workload: Workload, rules: Rules, state: State) -> IntArray:
     """int64[N] tokens of each request's cache that were computed here since it was last empty."""
     prompt, output = workload.prompt_tokens.astype(np.int64), workload.output_tokens.astype(np.int64)
-    whole = prompt if rules.role == places.PREFILL_ONLY else prompt + output - 1
+    requests, whole = state.requests, prompt if rules.role == places.PREFILL_ONLY else prompt + output - 1
     held = np.select(
-        [~np.isnan(state.finish), state.stage == places.PROMPT, state.stage == places.DECODING],
-        [whole, state.held, prompt + output - state.left - 1],
+        [~np.isnan(requests["finish"]), requests["stage"] == places.PROMPT, requests["stage"] == places.DECODING],
+        [whole, requests["held"], prompt + output - requests["left"] - 1],
     )
     came = prompt if rules.role == places.DECODE_ONLY else workload.cached_tokens
-    computed: IntArray = held - np.where((state.preemptions == 0) & ~np.isnan(state.start), came, 0)
+    computed: IntArray = held - np.where((requests["preemptions"] == 0) & ~np.isnan(requests["start"]), came, 0)
     return computed
 
 

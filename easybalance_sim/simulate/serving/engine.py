@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from easybalance_sim import kernels
-from easybalance_sim.arrays import AnyArray, FloatArray, frozen, sealed
+from easybalance_sim.arrays import AnyArray, frozen, sealed
 from easybalance_sim.errors import UsageError
 from easybalance_sim.kernels import serving_state as places
-from easybalance_sim.kernels.serving_state import Model, Requests, Rules, State
+from easybalance_sim.kernels.serving_state import Model, Rules, State
 from easybalance_sim.simulate.serving.conservation import require_conserved, step_seconds
-from easybalance_sim.simulate.serving.kernel_arrays import ROLES, empty_state, model_of, requests_of, rules_of
+from easybalance_sim.simulate.serving.kernel_arrays import ROLES, empty_state, model_of, rules_of
 from easybalance_sim.simulate.serving.limits import MIXED, Limits
 from easybalance_sim.simulate.serving.pool_run import PoolRun, StepSample, Timeline
 from easybalance_sim.simulate.serving.profiles import Profiles
@@ -32,7 +32,6 @@ from easybalance_sim.simulate.serving.workload import Workload
 __all__ = ["PoolRun", "StepSample", "Timeline", "serve"]
 
 STEPS_AT_ONCE = 2000
-PER_BUCKET = ("tokens_at", "steps_at", "step_s_at", "running_at", "waiting_at", "kv_at", "busy_at")
 
 
 def serve(
@@ -60,10 +59,9 @@ def serve(
     rules = rules_of(limits, role, end_s, bucket_s)
     run = _Run(
         kernel=kernels.load(backend).serve_steps,
-        requests=requests_of(workload, profile, model),
         model=model_of(model, seed),
         rules=rules,
-        state=empty_state(workload.requests, model, rules),
+        state=empty_state(workload, profile, model, rules),
     )
     taken = _Samples(most=samples)
     while run.goes_on(taken, progress):
@@ -115,23 +113,22 @@ class _Run:
     """A run that goes on from `state`."""
 
     kernel: Callable[..., int]
-    requests: Requests
     model: Model
     rules: Rules
     state: State
 
     def goes_on(self, samples: _Samples, progress: Callable[[int], None] | None) -> bool:
         """Makes some steps, at most up to the next one to take apart; False when nothing is left to do."""
-        state, before = self.state, self.state.seconds.copy()
-        done, ahead = self._gone, samples.next - int(state.counts[places.STEP])
+        state, before = self.state, _parts(self.state)
+        done, ahead = self._gone, samples.next - int(state.totals["step"][0])
         steps = 1 if ahead == 0 else min(STEPS_AT_ONCE, ahead) if ahead > 0 else STEPS_AT_ONCE
-        why = self.kernel(self.requests, self.model, self.rules, state, steps, samples.next)
+        why = self.kernel(self.model, self.rules, state, steps, samples.next)
         if why == places.STUCK:
             raise RuntimeError("a serving step had requests but no tokens")
         if why == places.RECORDED:
             samples.add(_sample(state, before))
         if why == places.FULL:
-            self.state = state._replace(**{name: _doubled(getattr(state, name)) for name in PER_BUCKET})
+            self.state = state._replace(buckets=_doubled(state.buckets), busy=_doubled(state.busy))
         if progress is not None and self._gone > done:
             progress(self._gone - done)
         return why != places.DONE
@@ -139,49 +136,53 @@ class _Run:
     @property
     def _gone(self) -> int:
         """Requests that were answered or refused."""
-        return int(self.state.counts[places.FINISHED] + self.state.counts[places.REFUSED])
+        return int(self.state.totals["finished"][0] + self.state.totals["refused"][0])
+
+
+def _parts(state: State) -> dict[str, float]:
+    """Seconds so far by part."""
+    return {name: float(state.seconds[name][0]) for name in places.PARTS}
 
 
 def _doubled(values: AnyArray) -> AnyArray:
     return np.concatenate([values, np.zeros_like(values)])
 
 
-def _sample(state: State, before: FloatArray) -> StepSample:
+def _sample(state: State, before: dict[str, float]) -> StepSample:
     """The step that the kernel just recorded. before: seconds by part at its beginning."""
-    parts = dict(zip(places.PARTS, (state.seconds - before).tolist(), strict=True))
-    parts.pop("idle")
-    prompts, decoders = int(state.counts[places.CHUNKS]), int(state.counts[places.NOTED])
-    request = np.concatenate([state.chunk_of[:prompts], state.noted[:decoders]])
+    parts = {name: seconds - before[name] for name, seconds in _parts(state).items() if name != "idle"}
+    totals = state.totals[0]
+    chunks, decoders = state.chunks[: totals["chunks"]], state.noted[: totals["noted"]]
     return StepSample(
-        step=int(state.counts[places.STEP]) - 1,
-        start_s=float(state.clock[places.NOW]) - step_seconds(parts),
+        step=int(totals["step"]) - 1,
+        start_s=float(totals["now"]) - step_seconds(parts),
         seconds=parts,
-        request=sealed(request),
-        prompt=sealed(np.append(state.chunk[:prompts], np.zeros(decoders, np.int32))),
-        decode=sealed(np.append(np.zeros(prompts, np.int32), np.ones(decoders, np.int32))),
+        request=sealed(np.append(chunks["request"], decoders)),
+        prompt=sealed(np.append(chunks["tokens"], np.zeros_like(decoders))),
+        decode=sealed(np.append(np.zeros(len(chunks), np.int32), np.ones_like(decoders))),
     )
 
 
 def _result(state: State, rules: Rules, samples: tuple[StepSample, ...]) -> PoolRun:
-    counts = state.counts.tolist()
+    totals, requests = state.totals[0], state.requests
     return PoolRun(
-        start_s=sealed(state.start),
-        first_token_s=sealed(state.first),
-        finish_s=sealed(state.finish),
-        data_rank=sealed(state.rank),
-        preemptions=sealed(state.preemptions),
-        refused=sealed(state.refused),
-        seconds=dict(zip(places.PARTS, state.seconds.tolist(), strict=True)),
-        end_s=float(state.clock[places.NOW]),
-        steps=counts[places.STEP],
-        prompt_tokens=counts[places.PROMPT_TOKENS],
-        decode_tokens=counts[places.DECODE_TOKENS],
-        dropped_tokens=counts[places.DROPPED],
-        arrived=counts[places.ARRIVED],
-        too_long=counts[places.TOO_LONG],
-        waited=counts[places.WAITED],
-        data_ranks=len(state.head),
-        present_s=float(state.clock[places.AREA]),
+        start_s=frozen(requests["start"]),
+        first_token_s=frozen(requests["first"]),
+        finish_s=frozen(requests["finish"]),
+        data_rank=frozen(requests["rank"]),
+        preemptions=frozen(requests["preemptions"]),
+        refused=frozen(requests["refused"], np.bool_),
+        seconds=_parts(state),
+        end_s=float(totals["now"]),
+        steps=int(totals["step"]),
+        prompt_tokens=int(totals["prompt_tokens"]),
+        decode_tokens=int(totals["decode_tokens"]),
+        dropped_tokens=int(totals["dropped"]),
+        arrived=int(totals["arrived"]),
+        too_long=int(totals["too_long"]),
+        waited=int(totals["waited"]),
+        data_ranks=len(state.ranks),
+        present_s=float(totals["present_s"]),
         timeline=_timeline(state, rules),
         samples=samples,
     )
@@ -189,15 +190,16 @@ def _result(state: State, rules: Rules, samples: tuple[StepSample, ...]) -> Pool
 
 def _timeline(state: State, rules: Rules) -> Timeline:
     """Up to the last bucket in which a step began."""
-    used = int(np.flatnonzero(state.steps_at)[-1]) + 1 if state.counts[places.STEP] else 1
-    per_second = 1.0 / np.maximum(state.step_s_at[:used], np.finfo(float).tiny)
+    began = np.flatnonzero(state.buckets["steps"])
+    buckets = state.buckets[: began[-1] + 1 if len(began) else 1]
+    per_second = 1.0 / np.maximum(buckets["step_s"], np.finfo(float).tiny)
     return Timeline(
         bucket_s=rules.bucket_s,
-        tokens=frozen(state.tokens_at[:used]),
-        steps=frozen(state.steps_at[:used]),
-        step_s=frozen(state.step_s_at[:used]),
-        busy_s=frozen(state.busy_at[:used]),
-        running=frozen(state.running_at[:used] * per_second),
-        waiting=frozen(state.waiting_at[:used] * per_second),
-        kv_frac=frozen(state.kv_at[:used] * per_second),
+        tokens=frozen(buckets["tokens"]),
+        steps=frozen(buckets["steps"]),
+        step_s=frozen(buckets["step_s"]),
+        busy_s=frozen(state.busy[: len(buckets)]),
+        running=frozen(buckets["running"] * per_second),
+        waiting=frozen(buckets["waiting"] * per_second),
+        kv_frac=frozen(buckets["kv"] * per_second),
     )

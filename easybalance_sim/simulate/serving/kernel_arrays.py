@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from easybalance_sim.arrays import frozen, sealed, stream
+from easybalance_sim.arrays import AnyArray, sealed, stream
 from easybalance_sim.kernels import serving_state as places
-from easybalance_sim.kernels.serving_state import Model, Requests, Rules, State
+from easybalance_sim.kernels.serving_state import Model, Rules, State
 from easybalance_sim.simulate.serving.limits import DECODE_ONLY, MIXED, PREFILL_ONLY, ROUTERS, SCHEDULES, Limits
 from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.step_model import StepModel
@@ -22,40 +24,30 @@ BUCKETS = 256
 """Of the timeline at first; more are added as a run goes on."""
 
 
-def requests_of(workload: Workload, profile: Profiles, model: StepModel) -> Requests:
-    """The requests as arrays."""
-    return Requests(
-        arrival=workload.arrival_s,
-        prompt=workload.prompt_tokens,
-        output=workload.output_tokens,
-        cached=workload.cached_tokens,
-        home=frozen(workload.tenant % model.data_ranks, np.int32),
-        prefill=profile.prefill,
-        decode=profile.decode,
-    )
-
-
 def model_of(model: StepModel, seed: int) -> Model:
     """The step model as arrays, and normal numbers of the seed."""
     attention, outside = model.attention, model.outside
     noise = stream(seed, "serving").standard_normal(max(NOISE, 4 * model.layers * model.ranks), np.float32)
+    scalars = {
+        "knot": model.knot,
+        "hidden": model.hidden,
+        **{f"attention_{name}": getattr(attention, name) for name in ("fixed", "weights", "token", "kv", "pair")},
+        **{name: getattr(outside, name) for name in ("host", "dense_layers")},
+        **{f"outside_{name}": getattr(outside, name) for name in ("weights", "token")},
+        "dispatch_fixed": model.link_fixed_s[0],
+        "combine_fixed": model.link_fixed_s[1],
+    }
     return Model(
         mean=model.mean,
         spread=model.spread,
         noise=sealed(noise),
         expert_s=model.expert_s,
         even_expert_s=model.even_expert_s,
-        chance_s=frozen(
-            np.zeros_like(model.even_expert_s) if (chance := getattr(model, "chance_s", None)) is None else chance
-        ),
+        chance_rows=model.chance_rows,
         arrive_s=model.arrive_s,
         even_arrive_s=model.even_arrive_s,
         leave_s=model.leave_s,
-        link_fixed_s=model.link_fixed_s,
-        attention=frozen([attention.fixed, attention.weights, attention.token, attention.kv, attention.pair], float),
-        outside=frozen([outside.host, outside.dense_layers, outside.weights, outside.token], float),
-        knot=float(model.knot),
-        hidden=float(model.hidden),
+        scalars=sealed(_filled(1, places.SCALARS, scalars)),
     )
 
 
@@ -76,35 +68,39 @@ def rules_of(limits: Limits, role: str, end_s: float, bucket_s: float) -> Rules:
     )
 
 
-def empty_state(requests: int, model: StepModel, rules: Rules) -> State:
+def empty_state(workload: Workload, profile: Profiles, model: StepModel, rules: Rules) -> State:
     """Before the first request."""
-    ranks, shape = model.data_ranks, (model.layers, model.ranks)
+    ranks, rows = model.data_ranks, np.zeros((2, model.layers, model.ranks))
     buckets = BUCKETS if rules.bucket_s < math.inf else 1
-    int32 = {
-        **dict.fromkeys(("left", "held", "blocks", "room", "preemptions"), (requests,)),
-        **dict.fromkeys(("queued", "running", "served"), (ranks,)),
-        **dict.fromkeys(("chunk_of", "chunk_row", "chunk", "noted"), (ranks * rules.running,)),
-        "slots": (ranks, rules.running),
-    }
-    int64 = dict.fromkeys(("load", "context", "tokens", "reads"), (ranks,)) | {"counts": (places.COUNTS,)}
-    floats = {
-        **dict.fromkeys(("mean_sum", "spread_sum", "rows", "noisy"), shape),
-        "pairs": (ranks,),
-        "clock": (2,),
-        "seconds": (len(places.PARTS),),
+    requests = {
+        "arrival": workload.arrival_s,
+        "prompt": workload.prompt_tokens,
+        "output": workload.output_tokens,
+        "cached": workload.cached_tokens,
+        "home": workload.tenant % ranks,
+        "prefill": profile.prefill,
+        "decode": profile.decode,
+        **dict.fromkeys(("start", "first", "finish"), np.nan),
+        **dict.fromkeys(("behind", "rank"), places.NOBODY),
     }
     return State(
-        **{name: np.zeros(size, np.int32) for name, size in int32.items()},
-        **{name: np.zeros(size, np.int64) for name, size in int64.items()},
-        **{name: np.zeros(size) for name, size in floats.items()},
-        **{name: np.full(requests, -1, np.int32) for name in ("behind", "rank")},
-        **{name: np.full(ranks, -1, np.int32) for name in ("head", "tail")},
-        **{name: np.full(requests, np.nan) for name in ("start", "first", "finish")},
-        **{name: np.zeros(buckets, np.int64) for name in ("tokens_at", "steps_at")},
-        **{name: np.zeros(buckets) for name in ("step_s_at", "running_at", "waiting_at", "kv_at")},
-        busy_at=np.zeros((buckets, model.ranks)),
-        stage=np.zeros(requests, np.int8),
-        refused=np.zeros(requests, np.bool_),
-        preempted=np.zeros(ranks, np.bool_),
-        free=np.full(ranks, rules.kv_blocks, np.int64),
+        requests=_filled(workload.requests, places.REQUEST, requests),
+        ranks=_filled(ranks, places.DATA_RANK, {"free": rules.kv_blocks, "head": places.NOBODY, "tail": places.NOBODY}),
+        slots=np.zeros((ranks, rules.running), np.int32),
+        chunks=_filled(ranks * rules.running, places.CHUNK, {}),
+        noted=np.zeros(ranks * rules.running, np.int32),
+        sums=rows,
+        rows=rows.copy(),
+        buckets=_filled(buckets, places.BUCKET, {}),
+        busy=np.zeros((buckets, model.ranks)),
+        totals=_filled(1, places.TOTALS, {}),
+        seconds=_filled(1, places.SECONDS, {}),
     )
+
+
+def _filled(count: int, record: np.dtype[Any], values: Mapping[str, Any]) -> AnyArray:
+    """Records with the values of some fields, 0 in the others."""
+    records: AnyArray = np.zeros(count, record)
+    for name, value in values.items():
+        records[name] = value
+    return records
