@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -61,9 +61,14 @@ def expert_seconds(model: StepModel, steps: StepLoads) -> FloatArray:
 
 def link_seconds(model: StepModel, steps: StepLoads, phase: int) -> FloatArray:
     """float64[W, L] of the slowest rank in phase 0, dispatch, or 1, combine."""
-    arriving = (steps.rows * model.arrive_s[phase]).max(axis=2)
-    leaving = steps.tokens.max(axis=1)[:, None] * model.leave_s[phase]
+    arriving, leaving = link_parts(model, steps, phase)
     return np.asarray(model.link_fixed_s[phase] + np.maximum(arriving, leaving))
+
+
+def link_parts(model: StepModel, steps: StepLoads, phase: int) -> tuple[FloatArray, FloatArray]:
+    """float64[W, L] beyond the fixed seconds: of the rank that most arrives at, and that most leaves."""
+    arriving = (steps.rows * model.arrive_s[phase]).max(axis=2)
+    return arriving, steps.tokens.max(axis=1)[:, None] * model.leave_s[phase]
 
 
 def at_rows(table: FloatArray, rows: FloatArray, knot: float) -> FloatArray:
@@ -73,8 +78,3 @@ def at_rows(table: FloatArray, rows: FloatArray, knot: float) -> FloatArray:
     low, high = table[layer, rank, place], table[layer, rank, place + 1]
     part = (rows - (place * knot) ** 2) / ((2 * place + 1) * knot**2)
     return np.asarray(low + part * (high - low))
-
-
-def without_chance(model: StepModel) -> StepModel:
-    """The same without `chance_rows`."""
-    return replace(model, chance_rows=np.zeros_like(model.chance_rows))

@@ -2,8 +2,8 @@
 
 Copies of sampled steps are costed rank by rank by the cost model. In steps in which all ranks send as much, a rank's
 seconds beyond the fixed ones are put down to its rows; in steps in which one rank alone sends, to its tokens. The fixed
-seconds are those that twice the copies do not double: exact for the profile's rows; of a measured table, which is a bent
-curve, it is the secant from the sampled steps to twice as much.
+seconds are those that twice the copies do not double: exact for the profile's rows; of a measured table, which is bent,
+it is the secant from the sampled steps to twice as much.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class LinkLines:
 def link_lines(cost: LayerCost, even: Sequence[Dispatched], alone: Sequence[Dispatched], tokens: int) -> LinkLines:
     """The lines of both phases.
 
-    even: steps whose tokens come from all ranks alike · alone: steps of `tokens` tokens that come from one data-parallel
-    rank each.
+    even: steps whose tokens come from all ranks alike · alone: steps of `tokens` tokens, each from one data-parallel
+    rank.
     """
     found = [_phase(phase, even, alone, tokens) for phase in (cost.dispatch, cost.combine)]
     arrive, even_arrive, leave, fixed = (np.stack(part) for part in zip(*found, strict=True))

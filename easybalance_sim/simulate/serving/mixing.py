@@ -35,6 +35,32 @@ class Pieces:
         return int(self.step[-1]) + 1
 
 
+def answers(
+    routed: Routed, requests: IntArray, steps: int, tokens: int, data_ranks: int, rng: np.random.Generator
+) -> Pieces:
+    """Steps of one answer token each of `tokens` of the requests per data-parallel rank, drawn at random."""
+    row = 2 * rng.choice(requests, steps * tokens * data_ranks) + 1
+    return _pieces(routed, row, 1, steps, data_ranks, rng)
+
+
+def prompts(
+    routed: Routed, requests: IntArray, steps: int, run: int, data_ranks: int, rng: np.random.Generator
+) -> Pieces:
+    """Steps of `run` prompt tokens of one of the requests per data-parallel rank, drawn at random."""
+    row = 2 * rng.choice(requests, steps * data_ranks)
+    return _pieces(routed, row, run, steps, data_ranks, rng)
+
+
+def _pieces(routed: Routed, row: IntArray, count: int, steps: int, data_ranks: int, rng: np.random.Generator) -> Pieces:
+    return Pieces(
+        step=np.repeat(np.arange(steps), len(row) // steps),
+        row=row,
+        first=rng.integers(0, routed.tokens[row]),
+        count=np.full(len(row), count),
+        data_rank=np.tile(np.arange(data_ranks), len(row) // data_ranks),
+    )
+
+
 def tokens_of(routed: Routed, pieces: Pieces, ranks: int, data_ranks: int) -> TokenBatch:
     """The pieces as a trace of whole steps.
 
@@ -44,7 +70,7 @@ def tokens_of(routed: Routed, pieces: Pieces, ranks: int, data_ranks: int) -> To
     inside = np.arange(len(of)) - np.repeat(np.cumsum(pieces.count) - pieces.count, pieces.count)
     at = (pieces.first[of] + inside) % routed.tokens[pieces.row[of]]
     own = ranks // data_ranks
-    source = pieces.data_rank[of] * own + (of + inside) % own
+    source = pieces.data_rank[of] * own + _turn(pieces.data_rank[of]) % own
     return TokenBatch(
         step=frozen(pieces.step[of], np.int32),
         request=frozen(of, np.int64),
@@ -56,11 +82,21 @@ def tokens_of(routed: Routed, pieces: Pieces, ranks: int, data_ranks: int) -> To
     )
 
 
+def _turn(group: IntArray) -> IntArray:
+    """int64[T]: how many of the same group came before."""
+    order = np.argsort(group, kind="stable")
+    members = np.bincount(group)
+    turn = np.empty(len(group), np.int64)
+    turn[order] = np.arange(len(group)) - np.repeat(np.cumsum(members) - members, members)
+    return turn
+
+
 def loads(pieces: Pieces, by_row: AnyArray) -> AnyArray:
     """float32[W, L, R]: sums over the tokens of each step of by_row [Q, L, R]."""
-    rows = len(by_row)
-    counted = np.bincount(pieces.step * rows + pieces.row, pieces.count, pieces.steps * rows)
-    summed: AnyArray = counted.reshape(pieces.steps, rows).astype(np.float32) @ by_row.reshape(rows, -1)
+    used, at = np.unique(pieces.row, return_inverse=True)
+    rows = len(used)
+    counted = np.bincount(pieces.step * rows + at, pieces.count, pieces.steps * rows)
+    summed: AnyArray = counted.reshape(pieces.steps, rows).astype(np.float32) @ by_row[used].reshape(rows, -1)
     return summed.reshape(pieces.steps, *by_row.shape[1:])
 
 

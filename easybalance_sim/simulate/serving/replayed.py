@@ -29,6 +29,11 @@ class Replayed:
         """R."""
         return self.subject.plan.ranks
 
+    @property
+    def own(self) -> int:
+        """R / D, ranks of a data-parallel one."""
+        return self.ranks // self.data_ranks
+
 
 def replayed(
     plan: Plan, topology: Topology, cost: LayerCost, *, data_ranks: int, rule: str, seed: int = 0,

@@ -1,9 +1,8 @@
 """`step_model`: the seconds of a step under one plan, fitted to what replaying tokens one by one gives.
 
 Means and variances come from the routed requests (`moments`), seconds of the experts from splits of rows over slots
-that are drawn (`curves`), those of the links from replayed steps (`link_lines`). One number is fitted, by batch size:
-how much of the chance of single ranks reaches the slowest one, so that the experts' mean seconds are those of replayed
-steps. These are made of requests that were set aside and that no request in service stands for.
+that are drawn (`curves`), those of the links from replayed steps (`link_lines`). What single ranks do by chance does
+not quite add up to what the slowest one does: `fitting` scales it until the mean is that of replayed steps.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray, IntArray, stream
+from easybalance_sim.arrays import FloatArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.engine import Dispatched
-from easybalance_sim.simulate.serving.curves import KNOT, Curves, curves
-from easybalance_sim.simulate.serving.evaluation import StepLoads, expert_seconds, step_loads
+from easybalance_sim.simulate.serving.curves import Curves, curves
+from easybalance_sim.simulate.serving.fitting import fitted
 from easybalance_sim.simulate.serving.link_lines import link_lines
-from easybalance_sim.simulate.serving.mixing import Pieces
+from easybalance_sim.simulate.serving.mixing import Pieces, answers
 from easybalance_sim.simulate.serving.moments import replica_shares, row_moments
 from easybalance_sim.simulate.serving.replayed import Replayed, replayed, sent
 from easybalance_sim.simulate.serving.routed import Routed
@@ -29,10 +28,7 @@ from easybalance_sim.simulate.serving.step_model import AttentionSeconds, Outsid
 
 MOST_ROWS = float(1 << 20)
 WORK_TOKENS, EVEN_TOKENS, ALONE_RANKS = 64, 1 << 14, 4
-"""Tokens per data-parallel rank, and in all, of the steps from which the links' lines are read; ranks sending alone."""
-FITTED_TOKENS, FITTED_STEPS = (1, 4, 16, 64, 256), 6
-"""Tokens per data-parallel rank, and number, of the steps that chance is fitted to."""
-MOST_CHANCE, BISECTIONS = 4.0, 12
+"""Tokens per rank, and in all, of the steps from which the links' lines are read; data-parallel ranks sending alone."""
 _TOP_RUNGS = 4
 """Of a curve, at which the slope would reach beyond its end."""
 
@@ -62,14 +58,14 @@ def step_model(
     replay = replayed(plan, topology, cost, data_ranks=data_ranks, rule=rule, seed=seed, layer_ids=layer_ids)
     mean, spread = row_moments(routed, plan, replay.subject.dispatch, run_tokens)
     even, alone = (list(sent(replay, routed, pieces)) for pieces in (_even(routed, replay), _alone(routed, replay)))
-    lines = link_lines(cost, even, alone, WORK_TOKENS)
+    lines = link_lines(cost, even, alone, WORK_TOKENS * replay.own)
     curve = curves(cost, slot_shares(routed, plan, replay), _distinct(even), most_rows, seed)
     expert = curve.at_knots(curve.mean)
     variance = spread[1::2].mean(axis=0, dtype=np.float64)
     first = StepModel(
         mean=mean,
         spread=spread * _before_moving(variance).astype(np.float32),
-        knot=KNOT,
+        knot=curve.knot,
         expert_s=expert,
         chance_rows=curve.at_knots(chance_rows(curve, variance / np.maximum(mean[1::2].mean(axis=0), 1e-9))),
         even_expert_s=np.einsum("lrg,r->lg", expert, topology.speed) / topology.speed.sum(),
@@ -84,7 +80,7 @@ def step_model(
         reasons=cost.reasons,
         band_p90=cost.band_p90,
     )
-    return _fitted(first, routed, replay, seed)
+    return fitted(first, routed, replay, run_tokens, seed)
 
 
 def slot_shares(routed: Routed, plan: Plan, replay: Replayed) -> FloatArray:
@@ -128,65 +124,18 @@ def _before_moving(variance: FloatArray) -> FloatArray:
     return np.asarray(np.divide(before, wanted, out=np.ones_like(wanted), where=wanted > 0))
 
 
-def _fitted(model: StepModel, routed: Routed, replay: Replayed, seed: int) -> StepModel:
-    """The model with its chance scaled, at each number of rows, so that the mean layer takes as long as when
-    replayed."""
-    aside = np.flatnonzero(routed.aside)
-    if not len(aside):
-        return model
-    rows, scale = [], []
-    for tokens in FITTED_TOKENS:
-        rng = stream(seed, f"steps to fit, {tokens} tokens")
-        pieces = answers(routed, aside, FITTED_STEPS, tokens, replay.data_ranks, rng)
-        wanted = np.concatenate(
-            [
-                replay.subject.cost.seconds(part.slot_tokens, part.distinct, part.rdma, part.nvlink).expert
-                for part in sent(replay, routed, pieces)
-            ]
-        )
-        steps = step_loads(model, pieces, seed + tokens)
-        rows.append(float(steps.rows.mean()))
-        scale.append(_scale(model, steps, float(wanted.mean())))
-    knots = (model.knot * np.arange(model.chance_rows.shape[1])) ** 2
-    factor = np.interp(np.log(np.maximum(knots, 1e-9)), np.log(rows), scale)
-    return replace(model, chance_rows=model.chance_rows * factor)
-
-
-def _scale(model: StepModel, steps: StepLoads, wanted: float) -> float:
-    """The factor of `chance_rows` at which the mean layer takes `wanted` seconds of experts; as near as it gets."""
-    low, high = 0.0, MOST_CHANCE
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        found = expert_seconds(replace(model, chance_rows=model.chance_rows * middle), steps).mean()
-        low, high = (middle, high) if found < wanted else (low, middle)
-    return (low + high) / 2
-
-
-def answers(
-    routed: Routed, requests: IntArray, steps: int, tokens: int, data_ranks: int, rng: np.random.Generator
-) -> Pieces:
-    """Steps of one answer token each of `tokens` requests per data-parallel rank, drawn at random."""
-    count = steps * tokens * data_ranks
-    row = 2 * rng.choice(requests, count) + 1
-    return Pieces(
-        step=np.repeat(np.arange(steps), tokens * data_ranks),
-        row=row,
-        first=rng.integers(0, routed.tokens[row]),
-        count=np.ones(count, np.int64),
-        data_rank=np.tile(np.arange(data_ranks), steps * tokens),
-    )
-
-
 def _even(routed: Routed, replay: Replayed) -> Pieces:
-    steps = max(1, EVEN_TOKENS // (WORK_TOKENS * replay.data_ranks))
+    steps = max(1, EVEN_TOKENS // (WORK_TOKENS * replay.ranks))
     every = np.arange(routed.requests)
-    return answers(routed, every, steps, WORK_TOKENS, replay.data_ranks, stream(0, "steps of all ranks"))
+    return answers(routed, every, steps, WORK_TOKENS * replay.own, replay.data_ranks, stream(0, "steps of all ranks"))
 
 
 def _alone(routed: Routed, replay: Replayed) -> Pieces:
     """Steps that one data-parallel rank each sends alone, some ranks all over the cluster."""
     ranks = np.unique(np.linspace(0, replay.data_ranks - 1, ALONE_RANKS).astype(np.int64))
-    pieces = answers(routed, np.arange(routed.requests), len(ranks), WORK_TOKENS, 1, stream(0, "steps of one rank"))
+    pieces = answers(
+        routed, np.arange(routed.requests), len(ranks), WORK_TOKENS * replay.own, 1, stream(0, "steps of one rank")
+    )
     return replace(pieces, data_rank=ranks[pieces.step])
 
 

@@ -1,0 +1,143 @@
+"""A step model scaled so that the mean layer takes as long as when tokens are replayed one by one.
+
+Replayed are steps of requests that were set aside: no request in service stands for them. Two things are scaled: by
+number of rows, `chance_rows`, for the slowest rank's experts; by phase, the seconds per arriving row and per leaving
+token, for a rank's copies do not quite follow either (several experts of a token on a node are one copy, which another
+rank may take in).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from easybalance_sim.arrays import IntArray, stream
+from easybalance_sim.cost.layer import LayerSeconds
+from easybalance_sim.errors import ProfileError
+from easybalance_sim.simulate.serving.evaluation import StepLoads, expert_seconds, link_parts, step_loads
+from easybalance_sim.simulate.serving.mixing import Pieces, answers, prompts
+from easybalance_sim.simulate.serving.replayed import Replayed, sent
+from easybalance_sim.simulate.serving.routed import Routed
+from easybalance_sim.simulate.serving.step_model import StepModel
+
+FITTED_TOKENS, FITTED_STEPS = (1, 4, 16, 64, 256), 6
+"""Answer tokens per rank, and number, of the steps that the experts are fitted to."""
+LINK_TOKENS = (64, 256)
+"""Of these, those that the links are fitted to, beside prompts."""
+RUN, SHORTEST_RUN, RUN_STEPS = 1024, 16, 3
+"""Tokens of the prompts per rank at most and at least, and steps of them."""
+MOST_CHANCE, BISECTIONS = 4.0, 12
+TAIL = 95.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Case:
+    """Steps by the model's loads, and what replaying them took."""
+
+    steps: StepLoads
+    seconds: LayerSeconds
+
+
+def fitted(model: StepModel, routed: Routed, replay: Replayed, run_tokens: int, seed: int) -> StepModel:
+    """The model scaled; as it is where no request was set aside. run_tokens: of a prompt in a step, 0 = all of it.
+
+    Steps that lie beyond the user's measured tables are left out.
+    """
+    aside = np.flatnonzero(routed.aside)
+    if not len(aside):
+        return model
+    cases = _answer_cases(model, routed, aside, replay, seed)
+    model = _with_chance(model, list(cases.values()))
+    typical = (run_tokens or float(np.median(routed.tokens[2 * aside]))) / replay.own
+    run = int(np.clip(typical, SHORTEST_RUN, RUN))
+    rng = stream(seed, "prompts to fit")
+    prompt = _case(
+        model, prompts(routed, aside, RUN_STEPS, run * replay.own, replay.data_ranks, rng), routed, replay, seed
+    )
+    links = [*(cases.get(tokens) for tokens in LINK_TOKENS), prompt]
+    return _with_links(model, [case for case in links if case is not None])
+
+
+def _answer_cases(model: StepModel, routed: Routed, aside: IntArray, replay: Replayed, seed: int) -> dict[int, _Case]:
+    cases: dict[int, _Case] = {}
+    for tokens in FITTED_TOKENS:
+        rng = stream(seed, f"steps to fit, {tokens} tokens")
+        pieces = answers(routed, aside, FITTED_STEPS, tokens * replay.own, replay.data_ranks, rng)
+        case = _case(model, pieces, routed, replay, seed + tokens)
+        if case is None:
+            break
+        cases[tokens] = case
+    return cases
+
+
+def _case(model: StepModel, pieces: Pieces, routed: Routed, replay: Replayed, seed: int) -> _Case | None:
+    cost = replay.subject.cost
+    try:
+        parts = [
+            cost.seconds(part.slot_tokens, part.distinct, part.rdma, part.nvlink)
+            for part in sent(replay, routed, pieces)
+        ]
+    except ProfileError:
+        return None
+    names = ("dispatch", "expert", "combine", "active")
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return _Case(steps=step_loads(model, pieces, seed), seconds=LayerSeconds(**joined))
+
+
+def _with_chance(model: StepModel, cases: list[_Case]) -> StepModel:
+    if not cases:
+        return model
+    rows = [float(np.log(case.steps.rows.mean())) for case in cases]
+    scales = []
+    for case in cases:
+        wanted = float(case.seconds.expert.mean())
+
+        def excess(scale: float, case: _Case = case, wanted: float = wanted) -> float:
+            scaled = replace(model, chance_rows=model.chance_rows * scale)
+            return float(expert_seconds(scaled, case.steps).mean()) - wanted
+
+        scales.append(_root(excess, MOST_CHANCE))
+    knots = (model.knot * np.arange(model.chance_rows.shape[1])) ** 2
+    return replace(model, chance_rows=model.chance_rows * np.interp(np.log(np.maximum(knots, 1e-9)), rows, scales))
+
+
+def _with_links(model: StepModel, cases: list[_Case]) -> StepModel:
+    found = [_link_scales(model, cases, phase, part) for phase, part in enumerate(("dispatch", "combine"))]
+    arriving, leaving = np.array(found).T
+    return replace(
+        model,
+        arrive_s=model.arrive_s * arriving[:, None, None],
+        even_arrive_s=model.even_arrive_s * arriving[:, None],
+        leave_s=model.leave_s * leaving[:, None],
+    )
+
+
+def _link_scales(model: StepModel, cases: list[_Case], phase: int, part: str) -> tuple[float, float]:
+    """Factors of what arrives and of what leaves with the least sum of squared errors, of means and half-weighted
+    tails."""
+    wanted = [getattr(case.seconds, part) for case in cases]
+    if not cases or not min(float(seconds.mean()) for seconds in wanted):
+        return 1.0, 1.0
+    both = [link_parts(model, case.steps, phase) for case in cases]
+    best, least = (1.0, 1.0), np.inf
+    for arriving, leaving in itertools.product(np.linspace(0, 1.5, 61), np.linspace(0.8, 1.4, 25)):
+        error = 0.0
+        for (arrive, leave), seconds in zip(both, wanted, strict=True):
+            found = model.link_fixed_s[phase] + np.maximum(arriving * arrive, leaving * leave)
+            error += float(found.mean() / seconds.mean() - 1) ** 2
+            error += float(np.percentile(found, TAIL) / np.percentile(seconds, TAIL) - 1) ** 2 / 4
+        if error < least:
+            best, least = (float(arriving), float(leaving)), error
+    return best
+
+
+def _root(excess: Callable[[float], float], most: float) -> float:
+    """Where a rising function is 0, or the end of 0 to `most` that is nearer to it."""
+    low, high = 0.0, most
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+    return (low + high) / 2
