@@ -8,17 +8,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from easybalance_sim.cluster.topology import Topology, topology_of
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground, ground_of
 from easybalance_sim.deployment.placing import PROPOSALS, place, without_replicas
+from easybalance_sim.deployment.replanning import schedule
 from easybalance_sim.deployment.routing import routing_trace
 from easybalance_sim.deployment.scenario import Scenario
+from easybalance_sim.deployment.schedule import joined
 from easybalance_sim.deployment.stations import Station, evened, station
-from easybalance_sim.planning.session import Listener
+from easybalance_sim.errors import UsageError
+from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.simulate.serving.routed import strangers
 from easybalance_sim.simulate.serving.workload import Workload
 
@@ -57,18 +60,15 @@ def prepare(scenario: Scenario, tell: Listener, ground: Ground | None = None) ->
     workload = scenario.workload()
     prompt = float((workload.prompt_tokens - workload.cached_tokens).mean())
     placed = partial(_placed, scenario, ground, prompt, tell)
-    ready = Prepared(
-        scenario=scenario,
-        ground=ground,
-        before=tuple(placed(pool, _before(pool, ground), pool.placement.before) for pool in scenario.pools),
-        after=tuple(placed(pool, topology_of(pool.cluster), pool.placement.after) for pool in scenario.pools),
-        workload=workload,
-    )
+    before = tuple(placed(pool, _before(pool, ground), pool.placement.before) for pool in scenario.pools)
+    if scenario.rebalance is None:
+        after = tuple(placed(pool, topology_of(pool.cluster), pool.placement.after) for pool in scenario.pools)
+    else:
+        after = tuple(_in_turn(scenario, ground, prompt, tell, workload, first) for first in before)
+    ready = Prepared(scenario=scenario, ground=ground, before=before, after=after, workload=workload)
     if len(workload.tenants) > 1:
         for tenant in strangers(ground.routed, workload):
             tell.note(f"the routing trace has no workload {tenant!r}: its requests are routed like any")
-    if scenario.rebalance is not None:
-        tell.note("plans stay as they are while they serve; what re-planning gains is for `ebsim rebalance`")
     return ready
 
 
@@ -84,15 +84,17 @@ def ground_of_scenario(scenario: Scenario, tell: Listener) -> Ground:
 
 
 def workload_at(scenario: Scenario, rate_per_s: float) -> Workload:
-    """As many requests as come at that rate in the scenario's time, in the order and the rhythm of the scenario's.
-    Raises `UsageError` for a rate that is not > 0."""
+    """Requests at that rate in the scenario's time and rhythm: bursts and tenants come when they come there. Raises
+    `UsageError` for a rate that is not > 0."""
     if not scenario.arrivals.tenants:
-        arrivals = msgspec.structs.replace(scenario.arrivals, rate_per_s=rate_per_s)
+        arrivals = replaced(scenario.arrivals, rate_per_s=rate_per_s)
         return arrivals.workload(scenario.run.duration_s, scenario.run.seed)
-    usual = scenario.workload()
-    # More or less of the same stream, so that the run keeps its length whatever the rate.
-    span_s = scenario.run.duration_s * rate_per_s / usual.rate_per_s
-    return scenario.arrivals.workload(max(span_s, 1e-9), scenario.run.seed).at_rate(rate_per_s)
+    if not rate_per_s > 0:
+        raise UsageError(f"is {rate_per_s:g}", where="rate", fix="give more than 0")
+    factor = rate_per_s / scenario.workload().rate_per_s
+    tenants = [replaced(one, rate_per_s=one.rate_per_s * factor) for one in scenario.arrivals.tenants]
+    arrivals = replaced(scenario.arrivals, tenants=tuple(tenants))
+    return arrivals.workload(scenario.run.duration_s, scenario.run.seed)
 
 
 def _before(pool: Pool, ground: Ground) -> Topology:
@@ -107,8 +109,28 @@ def _placed(
     scenario: Scenario, ground: Ground, prompt_tokens: float, tell: Listener, pool: Pool, topology: Topology, name: str
 ) -> Station:
     """The plan of that name in a pool with the topology's slots."""
+    session = _session(ground, pool, topology)
+    plan = place(ground, session, name, tell, proposals=pool.placement.proposals or PROPOSALS)
+    return station(ground, pool, session, plan, prompt_tokens=prompt_tokens, seed=scenario.run.seed)
+
+
+def _in_turn(
+    scenario: Scenario, ground: Ground, prompt_tokens: float, tell: Listener, workload: Workload, first: Station
+) -> Station:
+    """Plans that are made anew while they serve, in the pool of the plan that is there first."""
+    pool = first.pool
+    session = _session(ground, pool, topology_of(pool.cluster))
+    turns = schedule(scenario, ground, pool, session, first.plan, workload, tell)
+    stations = [
+        station(ground, pool, session, plan, prompt_tokens=prompt_tokens, seed=scenario.run.seed)
+        for plan in turns.plans
+    ]
+    return replace(stations[-1], model=joined([one.model for one in stations]), schedule=turns)
+
+
+def _session(ground: Ground, pool: Pool, topology: Topology) -> Session:
     placement = pool.placement
-    session = ground.on(
+    return ground.on(
         topology,
         pool.role,
         rule=placement.dispatch,
@@ -116,5 +138,3 @@ def _placed(
         window_steps=placement.window_steps,
         expert_ranks=pool.engine.expert_tensor,
     )
-    plan = place(ground, session, name, tell, proposals=placement.proposals or PROPOSALS)
-    return station(ground, pool, session, plan, prompt_tokens=prompt_tokens, seed=scenario.run.seed)

@@ -13,13 +13,16 @@ from easybalance_sim.cost.memory import USABLE_HBM_FRAC
 from easybalance_sim.cost.reduction import reduction_seconds
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground
+from easybalance_sim.deployment.schedule import Schedule
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.memory import KV_DTYPES
 from easybalance_sim.planning.session import Session
 from easybalance_sim.simulate.serving.limits import Limits
+from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.step_model import AttentionSeconds, OutsideSeconds, StepModel
 from easybalance_sim.simulate.serving.steps import step_model
+from easybalance_sim.simulate.serving.workload import Workload
 
 HIDDEN = {"none": 0.0, "full": 1.0}
 """Share of the communication that hides behind compute, by the scenario's word for it."""
@@ -29,7 +32,8 @@ HIDDEN = {"none": 0.0, "full": 1.0}
 class Station:
     """pool · session: the trace on the pool's cluster · plan · model: of its steps, communication not hidden · limits:
     with the cache that there is · memory: of the fullest GPU, None where the model's is not known · label: of the
-    cost model, one line."""
+    cost model, one line · schedule: of plans that are made anew while they serve, whose rows `model` has one after the
+    other, `plan` is the last of them; None = the plan stays."""
 
     pool: Pool
     session: Session
@@ -38,6 +42,14 @@ class Station:
     limits: Limits
     memory: RankMemory | None
     label: str
+    schedule: Schedule | None = None
+
+    def profiles(self, drawn: Profiles, workload: Workload) -> Profiles:
+        """Rows of `model` for requests that stand for these routed ones."""
+        if self.schedule is None:
+            return drawn
+        rows = len(self.model.mean) // len(self.schedule.plans)
+        return self.schedule.profiles(drawn, workload.arrival_s, rows)
 
     @property
     def kv_tokens(self) -> int:
