@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, frozen
-from easybalance_sim.simulate.steps.recorded import RecordedSteps, score_values
+from easybalance_sim.arrays import AnyArray, FloatArray, frozen, sealed
+from easybalance_sim.simulate.offsets.predictability import SHIFT
+from easybalance_sim.simulate.steps.recorded import RecordedSteps
 from easybalance_sim.trace.schema import ScoreMeta, TraceMeta
 
 
@@ -96,3 +98,37 @@ def best_per_group(steps: RecordedSteps, many: int) -> RecordedSteps:
     rank = np.argsort(np.argsort(-grouped, axis=3, kind="stable"), axis=3)
     kept = (rank < many).reshape(values.shape)
     return with_runners_up(steps, kept, many * steps.meta.groups - 1)
+
+
+def score_values(steps: RecordedSteps) -> FloatArray | None:
+    """float32[T, L, E] selection scores in the router's own units, None without them."""
+    meta = steps.meta.all_scores
+    if steps.scores is None or isinstance(meta, msgspec.UnsetType):
+        return None
+    values: FloatArray = steps.scores.astype(np.float32)
+    values *= np.float32(meta.scale)
+    values += np.float32(meta.shift)
+    return sealed(values)
+
+
+def overlaid(steps: RecordedSteps, copies: int, shift: int = SHIFT) -> RecordedSteps:
+    """The tokens of `copies` copies in every step, each copy `shift` steps ahead of the one before.
+
+    A model of more traffic of the same kind, with the same drift. Raises ValueError when no step is left.
+    """
+    length = len(steps) - shift * (copies - 1)
+    if length < 1 or copies < 1:
+        raise ValueError(f"{copies} copies {shift} steps apart need more than {len(steps)} steps")
+    parts = [
+        np.arange(steps.start[step + shift * copy], steps.start[step + shift * copy + 1])
+        for step in range(length)
+        for copy in range(copies)
+    ]
+    tokens, sizes = np.concatenate(parts), np.array([len(part) for part in parts]).reshape(length, copies).sum(axis=1)
+    columns: dict[str, Any] = {
+        name: frozen(value[tokens])
+        for name, value in vars(steps).items()
+        if isinstance(value, np.ndarray) and name not in ("step", "start", "counts")
+    }
+    start = frozen(np.concatenate([[0], np.cumsum(sizes)]), np.int64)
+    return replace(steps, step=frozen(steps.step[:length]), start=start, **columns)

@@ -19,13 +19,13 @@ import pytest
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.offsets.controllers import LAYER, MAX, PI, SIGN, Controller, I, P
 from easybalance_sim.simulate.offsets.loop import Loop, Outcome, Untouched, run
-from easybalance_sim.simulate.offsets.predictability import overlaid, predictability
+from easybalance_sim.simulate.offsets.predictability import predictability
 from easybalance_sim.simulate.offsets.scores import BEST_PER_GROUP, FROZEN, FULL, Scores, scores_of
 from easybalance_sim.simulate.offsets.stability import Oscillation, limit, oscillation, plant_gain, safe
 from easybalance_sim.simulate.offsets.support import what_ifs
 from easybalance_sim.simulate.steps.placements import contiguous, planned, stacked
-from easybalance_sim.simulate.steps.recorded import read_steps, score_values
-from tests.recorded_scores import best_per_group, inside, with_runners_up
+from easybalance_sim.simulate.steps.recorded import read_steps
+from tests.recorded_scores import best_per_group, inside, overlaid, score_values, with_runners_up
 from tests.trace_files import token_trace
 
 DATA = Path(__file__).parents[3] / "shared/data/tinymoe_routing"

@@ -39,7 +39,7 @@ from easybalance_sim.simulate.quality.price import (
 from easybalance_sim.simulate.rerouting.diversion import Diversion
 from easybalance_sim.simulate.rerouting.overflow import Overflow
 from easybalance_sim.simulate.rerouting.rotation import BY_RANK, STRIPED, Rotation
-from easybalance_sim.simulate.rerouting.tiers import factor_tier, graded
+from easybalance_sim.simulate.rerouting.tiers import Tiers, graded
 from easybalance_sim.simulate.steps.placements import contiguous, planned, stacked
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads, read_steps
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
@@ -94,7 +94,7 @@ def mechanism(name: str) -> Mechanism:
     if found := re.fullmatch(r"(reroute (next|least)|drop) cap(.+)", text):
         return Overflow(cap=float(found[3]), rule=found[2] or "drop")
     if found := re.fullmatch(r"x(0\.\d) hot (rank heat|layer)>1.05", text):
-        return factor_tier(float(found[1]), found[2].removeprefix("rank "))
+        return Tiers(tiers=((1.05, float(found[1])),), signal=found[2].removeprefix("rank "))
     if found := re.fullmatch(r"tiers (heat|layer) (.+)/(.+)/(.+)", text):
         return graded(found[1], 0.025, [1 + float(one) for one in found.groups()[1:]])
     if found := re.fullmatch(r"divert (\d+)% (heat|layer)>1.05", text):

@@ -12,14 +12,14 @@ import pytest
 from easybalance_sim.arrays import frozen
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.simulate.capacity.dispatching import capped, dealt, even, least_loaded
+from easybalance_sim.simulate.capacity.dispatching import capped, dealt, even
 from easybalance_sim.simulate.capacity.run import UNITS, most_gap, run
 from easybalance_sim.simulate.capacity.scenario import Scenario, load_scenario
 from easybalance_sim.simulate.capacity.speed import point
 from easybalance_sim.simulate.capacity.stacking import stacked
 from easybalance_sim.simulate.capacity.times import Cluster, cluster_of
 from easybalance_sim.simulate.capacity.traffic import chosen
-from easybalance_sim.simulate.capacity.variants import Variants
+from easybalance_sim.simulate.capacity.variants import REPLICA_RULE, Variants
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "easybalance-8xa100.toml"
 
@@ -81,20 +81,6 @@ def _plan() -> Plan:
     return Plan(expert_of_slot=frozen([[0, 1, 0, 2]], np.int32), slots_per_rank=np.array([2, 2]), experts=3, policy="x")
 
 
-def test_the_least_loaded_replica_levels_ranks() -> None:
-    """20 of expert 0 beside 10 and 2: ranks end at 16 each."""
-    slots = least_loaded(frozen([[[20, 10, 2]]], np.int32), _plan())
-    assert slots.tolist() == [[[6, 10, 14, 2]]]
-
-
-def test_two_replicas_on_one_rank_are_one() -> None:
-    """44 in all: expert 0, twice on rank 0 and once on rank 1, brings both ranks to 22."""
-    plan = Plan(
-        expert_of_slot=frozen([[0, 0, 1, 0, 2, 3]], np.int32), slots_per_rank=np.array([3, 3]), experts=4, policy="x"
-    )
-    assert least_loaded(frozen([[[30, 10, 2, 2]]], np.int32), plan).tolist() == [[[12, 0, 10, 18, 2, 2]]]
-
-
 def test_a_cap_moves_what_is_too_much() -> None:
     below, moved = capped(frozen([[[20, 10, 2, 0]]], np.int32), _plan(), 1.25)
     assert below.sum() == 32
@@ -133,10 +119,10 @@ def test_spare_slots_that_do_not_fit_are_named() -> None:
 
 def test_what_looks_at_a_step_waits_for_its_counts_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     variants, rung = Variants(cluster_of(_small(20.0))), frozenset({"replicas"})
-    waiting = variants.cluster.waiting_s(variants.plan(rung), "least-loaded")
+    waiting = variants.cluster.waiting_s(variants.plan(rung), REPLICA_RULE)
     counts = variants.cluster.waiting_s(variants.plan(rung), None)
-    # The budget of least-loaded for so few slots.
-    assert 10e-6 < counts < 40e-6 and waiting - counts == pytest.approx(2e-6)
+    # The budget of the rule for so few slots.
+    assert 10e-6 < counts < 40e-6 and waiting - counts == pytest.approx(3e-6)
     with_it, none = point(variants, rung, 2048), point(variants, frozenset(), 2048)
     monkeypatch.setattr(Cluster, "waiting_s", lambda *_: 0.0)
     assert with_it.step_s - point(variants, rung, 2048).step_s == pytest.approx(4 * waiting)

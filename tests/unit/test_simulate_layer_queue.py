@@ -19,6 +19,7 @@ from easybalance_sim.simulate.layer_queue.report import simulate_queue
 from easybalance_sim.simulate.steps.placements import contiguous
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
 from easybalance_sim.trace.schema import DECODE, TraceMeta
+from tests.layer_queues import by_tokens
 
 
 def _jobs(service: object, lane: list[int], delay: float = 0.0) -> Jobs:
@@ -140,7 +141,7 @@ def test_recorded_steps_by_hand() -> None:
     4 s, and in the second step of lane 0 the part of request 9 finds rank 1 free."""
     plan = contiguous(1, 4, 2)
     told: list[int] = []
-    report = simulate_queue(_steps(), plan, service.by_tokens(plan, _double), in_flight=(1, 2), advance=told.append)
+    report = simulate_queue(_steps(), plan, by_tokens(plan, _double), in_flight=(1, 2), advance=told.append)
     assert report.lockstep_s == 8.0
     assert {row.makespan_s for row in report.rows if row.in_flight == 1} == {8.0}
     two = report.row(2, "fifo")

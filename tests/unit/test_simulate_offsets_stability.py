@@ -14,7 +14,7 @@ from easybalance_sim.arrays import FloatArray
 from easybalance_sim.errors import UsageError
 from easybalance_sim.simulate.offsets.controllers import EXPERT, HEAT, LAYER, MAX, PI, SIGN, Controller, I, P
 from easybalance_sim.simulate.offsets.loop import Loop
-from easybalance_sim.simulate.offsets.predictability import forecast, overlaid, predictability
+from easybalance_sim.simulate.offsets.predictability import forecast, predictability
 from easybalance_sim.simulate.offsets.scores import scores_of
 from easybalance_sim.simulate.offsets.stability import (
     LEAST_DELAY,
@@ -28,7 +28,7 @@ from easybalance_sim.simulate.offsets.stability import (
     safe,
 )
 from easybalance_sim.simulate.steps.placements import contiguous
-from tests.recorded_scores import recorded_steps
+from tests.recorded_scores import overlaid, recorded_steps
 
 GAIN = PlantGain(rank=10.0, rank_low=8.0, rank_high=12.0, expert=5.0, expert_low=4.0, expert_high=6.0, probe=0.01)
 

@@ -23,7 +23,7 @@ from easybalance_sim.simulate.rerouting.diversion import Diversion
 from easybalance_sim.simulate.rerouting.heat import only_on, relative_threshold
 from easybalance_sim.simulate.rerouting.overflow import RULES, Overflow
 from easybalance_sim.simulate.rerouting.rotation import STRIPED, Rotation
-from easybalance_sim.simulate.rerouting.tiers import Tiers, factor_tier, full_rerouting, graded
+from easybalance_sim.simulate.rerouting.tiers import Tiers, full_rerouting, graded
 from easybalance_sim.simulate.steps.placements import contiguous
 from easybalance_sim.trace.schema import ScoreMeta
 from tests.scored_steps import scored, scored_steps
@@ -137,7 +137,7 @@ def test_more_groups_than_ranks_are_refused() -> None:
 
 def test_a_tier_takes_load_off_hot_ranks() -> None:
     scores = scored()
-    before, after = on(Untouched(), scores), on(factor_tier(0.8, LAYER), scores)
+    before, after = on(Untouched(), scores), on(Tiers(tiers=((1.05, 0.8),), signal=LAYER), scores)
     assert after.balance.window_mean < before.balance.window_mean
     assert after.quality.top1_lost > 0
 
@@ -150,7 +150,7 @@ def test_a_factor_acts_on_the_score_without_its_bias() -> None:
     meta = msgspec.structs.replace(steps.meta, all_scores=ScoreMeta(bias=((0.5,) * 16,)))
     shifted = scores_of(replace(steps, scores=frozen(raw + 0.5, np.float16), meta=meta))
     plain = scores_of(steps)
-    tier = factor_tier(0.8, LAYER)
+    tier = Tiers(tiers=((1.05, 0.8),), signal=LAYER)
     assert on(tier, shifted).quality.changed == pytest.approx(on(tier, plain).quality.changed, rel=0.1)
 
 

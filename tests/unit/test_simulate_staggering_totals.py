@@ -5,19 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.simulate.staggering.totals import arrivals, from_other_nodes, memory_bytes, windowed
+from easybalance_sim.simulate.staggering.totals import arrivals, from_other_nodes, memory_bytes
 from easybalance_sim.simulate.steps.recorded import sources
 from tests.staggering_steps import steps_of
 
 PLAN = Plan(expert_of_slot=np.array([[0, 1, 2, 0]]), slots_per_rank=np.array([1, 1, 1, 1]), experts=3, policy="mine")
 """Expert 0 on ranks 0 and 3."""
 NODES = np.array([0, 0, 1, 1])
-
-
-def test_windows_end_with_the_last_step() -> None:
-    values = np.arange(7.0)[:, None]
-    assert windowed(values, 3).tolist() == [[1 + 2 + 3], [4 + 5 + 6]]
-    assert windowed(values, 50).tolist() == [[21]]
 
 
 def test_memory_reads_active_slots_and_moves_activations() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.policies import NotApplicable
-from easybalance_sim.simulate.steps.placements import contiguous, planned, stacked, windows_of
+from easybalance_sim.simulate.steps.placements import contiguous, planned, stacked
 from tests.staggering_steps import chance_steps
 
 STEPS = chance_steps(3, steps=120, tokens=20)
@@ -22,12 +22,6 @@ def test_contiguous_is_in_order() -> None:
 def test_stacked_puts_the_hottest_together() -> None:
     counts = np.array([[[1, 4, 2, 0]], [[2, 1, 2, 1]]])
     assert stacked(counts, 2).expert_of_slot.tolist() == [[1, 2, 0, 3]]
-
-
-def test_windows_end_with_the_newest_step() -> None:
-    counts = np.arange(1, 8)[:, None, None]
-    assert windows_of(counts, 3).ravel().tolist() == [9, 18]
-    assert windows_of(counts, 100).ravel().tolist() == [28]
 
 
 def test_plans_are_made_from_the_past_alone() -> None:

@@ -21,6 +21,7 @@ from easybalance_sim.policies import Effort, Problem, traffic_search
 from easybalance_sim.simulate.admission.admit import Admitted, Rule, admit
 from easybalance_sim.simulate.admission.judged import Course, Judged, judge
 from easybalance_sim.simulate.admission.requests import Requests
+from easybalance_sim.simulate.steps.balance import windows_apart
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
 
 PRICES = (0.5, 2.0, 5.0, 12.0, 30.0)
@@ -54,7 +55,9 @@ class Past:
 
     def problem(self, source: Int16Array | None = None) -> Problem:
         """What policies place; source: int16[T] rank at which each token enters, None = anywhere."""
-        windows = _windows(self.steps, self.course.window)
+        # Windows begin with the first step, for requests do: what does not come out even is at the end.
+        even = len(self.steps) // self.course.window * self.course.window
+        windows = frozen(windows_apart(self.steps.counts[: even or None], self.course.window), np.int64)
         rows = np.arange(self.steps.tokens)
         if len(rows) > SAMPLED:
             rows = np.sort(stream(self.seed, "admission sample").permutation(rows)[:SAMPLED])
@@ -157,11 +160,3 @@ def _distinct(found: traffic_search.Options) -> list[Plan]:
         plan = replace(found.traded(price).plan, policy=f"{traffic_search.NAME}@{price:g}")
         plans.setdefault(plan.expert_of_slot.tobytes(), plan)
     return list(plans.values())
-
-
-def _windows(steps: RecordedSteps, window: int) -> IntArray:
-    """int64[W, L, E] counts of whole windows; one of all steps where they are fewer."""
-    size = min(window, len(steps))
-    whole = len(steps) // size
-    counts = steps.counts[: whole * size].reshape(whole, size, steps.layers, steps.meta.experts)
-    return frozen(counts.sum(axis=1, dtype=np.int64))

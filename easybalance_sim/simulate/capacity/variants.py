@@ -13,29 +13,31 @@ from easybalance_sim.arrays import FloatArray, Int32Array, IntArray
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable, Problem
-from easybalance_sim.simulate.capacity.dispatching import capped, even, least_loaded
+from easybalance_sim.simulate.capacity.dispatching import capped, even
 from easybalance_sim.simulate.capacity.offsetting import Offset, offset
 from easybalance_sim.simulate.capacity.stacking import Stacked, stacked
 from easybalance_sim.simulate.capacity.times import Cluster
 from easybalance_sim.simulate.capacity.traffic import Demand, draw_counts, step_topics
 from easybalance_sim.simulate.layer_queue.micro_batches import dealt_evenly
+from easybalance_sim.simulate.replica_choice.choose import choose
 from easybalance_sim.simulate.staggering import relabel
-from easybalance_sim.simulate.steps.balance import ratio
+from easybalance_sim.simulate.steps.balance import WINDOW_STEPS, ratio, windows_apart
 from easybalance_sim.simulate.steps.recorded import rank_loads
 
 MECHANISMS = ("placement", "staggering", "layer_queue", "replicas", "offset", "reroute")
 """placement: fitted on windows, same memory · staggering: ranks relabelled per layer · layer_queue: micro-batches in
-flight beside one another, served by a rule · replicas: spare slots, the least loaded replica in every step · offset:
+flight beside one another, served by a rule · replicas: spare slots, ranks levelled in every step · offset:
 light, additive, on the router · reroute: overflow of a rank inside a step."""
 
 LOSSY = ("offset", "reroute")
 SENSED = frozenset({"replicas", "reroute"})
 """What has to know the counts of all ranks before a layer's dispatch, which waits for them."""
-REPLICA_RULE = "least-loaded"
+REPLICA_RULE = "water-filling"
+"""Levels ranks at least as well as taking the least loaded one, at nearly the same price."""
 PERFECT = "perfect"
 """Not a mechanism: every rank given the same load by decree."""
 
-FIT_TOKENS, FIT_STEPS, WINDOW_STEPS = 2048, 120, 12
+FIT_TOKENS, FIT_STEPS = 2048, 120
 """Steps that placements are made from: other draws of the same traffic than those that they are judged on."""
 SETTLING, PROPOSALS = 6_000, 60_000
 """Per layer, of a placement of few experts (the busiest rank itself, 8 walks) and of one of many."""
@@ -89,11 +91,16 @@ class Variants:
         counts = self.counts(self.offset(active).truth if "offset" in active else self.in_force.truth, tokens, steps)
         if PERFECT in active:
             return Step(slot_tokens=even(counts, plan), moved=0.0)
-        slots = (least_loaded if "replicas" in active else dealt_evenly)(counts, plan)
+        slots = self._chosen(counts, plan) if "replicas" in active else dealt_evenly(counts, plan)
         if "reroute" not in active:
             return Step(slot_tokens=slots, moved=0.0)
         below, moved = capped(slots, plan, self.scenario.mechanisms.cap)
         return Step(slot_tokens=below, moved=moved)
+
+    @staticmethod
+    def _chosen(counts: Int32Array, plan: Plan) -> Int32Array:
+        """int32[S, L, P] with replicas chosen in every step."""
+        return choose(counts, plan, REPLICA_RULE).took
 
     def counts(self, truth: Demand, tokens: int, steps: int) -> Int32Array:
         """int32[S, L, E]; the same topics of a step whatever the routing."""
@@ -138,7 +145,7 @@ class Variants:
         counts, experts = self._past.astype(np.int64), self.scenario.model.experts
         return Problem(
             forecast=counts.mean(axis=0),
-            windows=counts.reshape(-1, WINDOW_STEPS, *counts.shape[1:]).sum(axis=1),
+            windows=windows_apart(counts, WINDOW_STEPS),
             topology=self.cluster.topology(slots_per_rank),
             seed=self.scenario.seed,
             window_steps=float(WINDOW_STEPS),
@@ -147,8 +154,8 @@ class Variants:
         )
 
     def _unevenness(self, plan: Plan) -> float:
-        """Max/mean rank load of past steps with the least loaded replica."""
-        slots = least_loaded(self._past[::WINDOW_STEPS], plan)
+        """Max/mean rank load of past steps with replicas chosen in every step."""
+        slots = self._chosen(self._past[::WINDOW_STEPS], plan)
         return float(ratio(np.add.reduceat(slots, plan.slot_start[:-1], axis=2).astype(np.float64)).mean())
 
     def _staggered(self, wanted: frozenset[str]) -> Plan:
@@ -158,5 +165,4 @@ class Variants:
         return relabel.relabelled(plan, relabel.search(windows, free, seed=self.scenario.seed))
 
     def _window_loads(self, plan: Plan) -> FloatArray:
-        loads = rank_loads(self._past, plan)
-        return np.asarray(loads.reshape(-1, WINDOW_STEPS, *loads.shape[1:]).sum(axis=1))
+        return windows_apart(rank_loads(self._past, plan), WINDOW_STEPS)

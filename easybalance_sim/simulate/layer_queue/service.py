@@ -62,26 +62,6 @@ def distinct(loads: FloatArray, tokens: FloatArray, top_k: int) -> FloatArray:
     return found
 
 
-def by_tokens(
-    plan: Plan,
-    seconds: Callable[[FloatArray], FloatArray],
-    *,
-    attention: Callable[[FloatArray], FloatArray] | None = None,
-    travel_s: float = 0.0,
-) -> ServiceTimes:
-    """Times that depend on a rank's assignments alone: seconds(float64[…]) → float64[…]; no attention unless given;
-    every way of a layer, there or back, takes `travel_s`."""
-
-    def expert(slot_tokens: Int32Array, _: Int32Array) -> FloatArray:
-        return seconds(np.add.reduceat(slot_tokens, plan.slot_start[:-1], axis=2).astype(np.float64))
-
-    def travel(loads: FloatArray, _: FloatArray) -> tuple[FloatArray, FloatArray]:
-        ways = np.full(loads.shape, travel_s)
-        return ways, ways
-
-    return ServiceTimes(expert=expert, attention=attention or np.zeros_like, travel=travel)
-
-
 def by_cost(
     cost: LayerCost, plan: Plan, topology: Topology, top_k: int, attention: Callable[[FloatArray], FloatArray]
 ) -> ServiceTimes:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray, frozen
+from easybalance_sim.arrays import FloatArray
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.offsets.loop import Loop
 from easybalance_sim.simulate.steps.balance import ratio, relative, window_sums
@@ -120,26 +120,3 @@ def _laid_over(loads: FloatArray, copies: int, shift: int) -> FloatArray:
     length = len(loads) - shift * (copies - 1)
     total: FloatArray = np.sum([loads[shift * n : shift * n + length] for n in range(copies)], axis=0)
     return total
-
-
-def overlaid(steps: RecordedSteps, copies: int, shift: int = SHIFT) -> RecordedSteps:
-    """The tokens of `copies` copies in every step, each copy `shift` steps ahead of the one before.
-
-    A model of more traffic of the same kind, with the same drift. Raises ValueError when no step is left.
-    """
-    length = len(steps) - shift * (copies - 1)
-    if length < 1 or copies < 1:
-        raise ValueError(f"{copies} copies {shift} steps apart need more than {len(steps)} steps")
-    parts = [
-        np.arange(steps.start[step + shift * copy], steps.start[step + shift * copy + 1])
-        for step in range(length)
-        for copy in range(copies)
-    ]
-    tokens, sizes = np.concatenate(parts), np.array([len(part) for part in parts]).reshape(length, copies).sum(axis=1)
-    columns: dict[str, Any] = {
-        name: frozen(value[tokens])
-        for name, value in vars(steps).items()
-        if isinstance(value, np.ndarray) and name not in ("step", "start", "counts")
-    }
-    start = frozen(np.concatenate([[0], np.cumsum(sizes)]), np.int64)
-    return replace(steps, step=frozen(steps.step[:length]), start=start, **columns)

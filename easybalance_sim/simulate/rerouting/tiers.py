@@ -91,11 +91,6 @@ class _Running(Acting):
         return only_on(self.above > self.tiers.hold, sensor.shares)
 
 
-def factor_tier(factor: float, signal: str, threshold: float = 1.05) -> Tiers:
-    """One tier alone: scores · factor on ranks above the threshold."""
-    return Tiers(tiers=((threshold, factor),), signal=signal)
-
-
 def graded(
     signal: str,
     step_s: float,

@@ -29,8 +29,8 @@ from easybalance_sim.simulate.staggering.relabel import (
     relabelled,
     search,
 )
-from easybalance_sim.simulate.staggering.totals import arrivals, from_other_nodes, memory_bytes, windowed
-from easybalance_sim.simulate.steps.balance import PERCENTILE, WINDOW_STEPS
+from easybalance_sim.simulate.staggering.totals import arrivals, from_other_nodes, memory_bytes
+from easybalance_sim.simulate.steps.balance import PERCENTILE, WINDOW_STEPS, windows_apart
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads
 
 STAGES = 7
@@ -139,7 +139,7 @@ def stagger(request: Request, advance: Callable[[int], None] = lambda stages: No
     """
     free = freedom(request.plan, request.topology, inside_nodes=request.inside_nodes)
     past = _loads(request.past, request.plan, request.topology)
-    windows = windowed(past, request.window)
+    windows = windows_apart(past, request.window)
     judge = _Judge(request)
     advance(1)
     labels: dict[str, Sequence[IntArray]] = {
@@ -149,9 +149,9 @@ def stagger(request: Request, advance: Callable[[int], None] = lambda stages: No
     }
     for name, sample, pairs in (
         ("mean", windows.sum(axis=0, keepdims=True), False),
-        ("pairs", windowed(past, PAIR_STEPS), True),
+        ("pairs", windows_apart(past, PAIR_STEPS), True),
         ("windows", windows, False),
-        ("oracle", windowed(judge.loads, request.window), False),
+        ("oracle", windows_apart(judge.loads, request.window), False),
     ):
         labels[name] = [search(sample, free, seed=request.seed, pairs=pairs)]
         advance(1)
@@ -187,7 +187,7 @@ def staggered(
 
     in_force: experts that stay on their rank keep the slots that they have there.
     """
-    sample = windowed(_loads(past, plan, topology), window)
+    sample = windows_apart(_loads(past, plan, topology), window)
     found = search(sample, freedom(plan, topology, inside_nodes=inside_nodes), seed=seed)
     return _renamed(relabelled(plan, found), in_force)
 
@@ -237,12 +237,12 @@ class _Judge:
         self._window, self._node = request.window, request.topology.node_of_rank
         self.loads = _loads(steps, plan, request.topology)
         self.balanced = steps.counts.sum(axis=(1, 2), dtype=np.float64) / plan.ranks
-        self._in_window = windowed(self.balanced, request.window)
+        self._in_window = windows_apart(self.balanced, request.window)
         self._memory: FloatArray | None = None
         self._arriving: FloatArray | None = None
         if request.expert_bytes > 0 and request.token_bytes > 0:
             spent = memory_bytes(steps.counts, plan, request.expert_bytes, request.token_bytes)
-            self._memory = windowed(spent, request.window)
+            self._memory = windows_apart(spent, request.window)
         if request.topology.nodes > 1:
             unit = request.token_bytes or 1.0
             self._arriving = unit * arrivals(steps, plan, self._node, request.window)
@@ -270,7 +270,7 @@ class _Judge:
 
     def heat(self, loads: FloatArray) -> tuple[float, float]:
         """(mean, 99th percentile) of max/mean of ranks' windows over all layers."""
-        busiest = windowed(loads, self._window).sum(axis=1).max(axis=1)
+        busiest = windows_apart(loads, self._window).sum(axis=1).max(axis=1)
         ratio = busiest / np.maximum(self._in_window, 1e-300)
         return float(ratio.mean()), float(np.percentile(ratio, PERCENTILE))
 

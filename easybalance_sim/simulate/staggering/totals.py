@@ -16,14 +16,6 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, rank_loads, sources
 
 
-def windowed(values: FloatArray, window: int) -> FloatArray:
-    """float64[W, …] sums of values float64[S, …] over `window` consecutive steps each, apart from each other; the first
-    steps are left out where they do not come out even, fewer steps than a window are one."""
-    size = max(1, min(window, len(values)))
-    sums: FloatArray = values[len(values) % size :].reshape(-1, size, *values.shape[1:]).sum(axis=1)
-    return sums
-
-
 def memory_bytes(counts: AnyArray, plan: Plan, expert_bytes: float, token_bytes: float) -> FloatArray:
     """float64[S, L, R] bytes that ranks read and write for counts int[S, L, E] of steps.
 
@@ -41,8 +33,8 @@ def arrivals(
     window: int,
     advance: Callable[[int], None] = lambda layers: None,
 ) -> FloatArray:
-    """float64[W, N, L, R] assignments that ranks of the plan get from tokens of each node, windows as of `windowed`;
-    replicas share evenly. advance: called once per layer."""
+    """float64[W, N, L, R] assignments that ranks of the plan get from tokens of each node, windows as of
+    `windows_apart`; replicas share evenly. advance: called once per layer."""
     size = max(1, min(window, len(steps)))
     first = len(steps) % size
     kept = steps.between(first, len(steps))

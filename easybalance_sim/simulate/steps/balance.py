@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray
+from easybalance_sim.arrays import AnyArray, FloatArray
 
 WINDOW_STEPS = 12
 """Steps of a window: 300 ms of 25 ms steps."""
@@ -65,6 +65,19 @@ def window_sums(loads: FloatArray, window: int) -> FloatArray:
     total = np.cumsum(loads, axis=0, dtype=np.float64)
     sums: FloatArray = total[window - 1 :].copy()
     sums[1:] -= total[:-window]
+    return sums
+
+
+def windows_apart(values: AnyArray, window: int) -> AnyArray:
+    """int64 or float64[W, …] sums of values [S, …] over `window` consecutive steps each, apart from each other.
+
+    Where steps do not come out even it is the first that are left out: the newest say most. Fewer steps than a window
+    are one.
+    """
+    size = max(1, min(window, len(values)))
+    whole = np.asarray(values)[len(values) % size :].reshape(-1, size, *values.shape[1:])
+    kind = np.int64 if np.issubdtype(whole.dtype, np.integer) else np.float64
+    sums: AnyArray = whole.sum(axis=1, dtype=kind)
     return sums
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from easybalance_sim import policies
-from easybalance_sim.arrays import AnyArray, IntArray, frozen
+from easybalance_sim.arrays import AnyArray, frozen
 from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, Problem
-from easybalance_sim.simulate.steps.balance import WINDOW_STEPS
+from easybalance_sim.simulate.steps.balance import WINDOW_STEPS, windows_apart
 from easybalance_sim.simulate.steps.recorded import RecordedSteps
 from easybalance_sim.trace.schema import TraceMeta
 
@@ -67,7 +67,7 @@ def problem_of(
     """The placement problem that the counts int[S, L, E] of consecutive steps pose; the others as for `planned`."""
     return Problem(
         forecast=counts.sum(axis=0, dtype=np.float64),
-        windows=windows_of(counts, window),
+        windows=windows_apart(counts, window),
         topology=topology,
         groups=meta.groups,
         seed=seed,
@@ -75,16 +75,3 @@ def problem_of(
         top_k=meta.top_k,
         effort=Effort(proposals=proposals),
     )
-
-
-def windows_of(counts: AnyArray, window: int) -> IntArray:
-    """int64[W, L, E] sums of counts int[S, L, E] over `window` consecutive steps each, apart from each other.
-
-    Where steps do not come out even it is the first that are left out: the newest say most. Fewer steps than a window
-    are one.
-    """
-    steps = len(counts)
-    size = max(1, min(window, steps))
-    first = steps % size
-    sums: IntArray = np.asarray(counts[first:], np.int64).reshape(-1, size, *counts.shape[1:]).sum(axis=1)
-    return sums

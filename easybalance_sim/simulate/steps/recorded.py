@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from easybalance_sim.arrays import AnyArray, FloatArray, Int16Array, Int32Array, IntArray, frozen, sealed
@@ -194,17 +193,6 @@ def _step_seconds(batch: TokenBatch, starts: IntArray) -> float:
     apart = np.diff(batch.time_s[starts]) / np.diff(batch.step[starts])
     typical = float(np.median(apart))
     return typical if typical > 0 else RecordedSteps.step_s
-
-
-def score_values(steps: RecordedSteps) -> FloatArray | None:
-    """float32[T, L, E] selection scores in the router's own units, None without them."""
-    meta = steps.meta.all_scores
-    if steps.scores is None or isinstance(meta, msgspec.UnsetType):
-        return None
-    values: FloatArray = steps.scores.astype(np.float32)
-    values *= np.float32(meta.scale)
-    values += np.float32(meta.shift)
-    return sealed(values)
 
 
 def require_scores(steps: RecordedSteps) -> None:
