@@ -94,7 +94,8 @@ def workload_at(scenario: Scenario, rate_per_s: float) -> Workload:
     factor = rate_per_s / scenario.workload().rate_per_s
     tenants = [replaced(one, rate_per_s=one.rate_per_s * factor) for one in scenario.arrivals.tenants]
     arrivals = replaced(scenario.arrivals, tenants=tuple(tenants))
-    return arrivals.workload(scenario.run.duration_s, scenario.run.seed)
+    # What chance added or took is stretched away, so that two runs at one rate have one rate.
+    return arrivals.workload(scenario.run.duration_s, scenario.run.seed).at_rate(rate_per_s)
 
 
 def _before(pool: Pool, ground: Ground) -> Topology:
