@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import IntArray, stream
+from easybalance_sim.arrays import FloatArray, IntArray, stream
 from easybalance_sim.cost.layer import LayerSeconds
 from easybalance_sim.errors import ProfileError
 from easybalance_sim.simulate.serving.evaluation import StepLoads, expert_seconds, link_parts, step_loads
@@ -122,16 +122,24 @@ def _link_scales(model: StepModel, cases: list[_Case], phase: int, part: str) ->
     if not cases or not min(float(seconds.mean()) for seconds in wanted):
         return 1.0, 1.0
     both = [link_parts(model, case.steps, phase) for case in cases]
-    best, least = (1.0, 1.0), np.inf
-    for arriving, leaving in itertools.product(np.linspace(0, 1.5, 61), np.linspace(0.8, 1.4, 25)):
-        error = 0.0
-        for (arrive, leave), seconds in zip(both, wanted, strict=True):
+    pairs = list(zip(both, wanted, strict=True))
+
+    def error(arriving: float, leaving: float) -> float:
+        total = 0.0
+        for (arrive, leave), seconds in pairs:
             found = model.link_fixed_s[phase] + np.maximum(arriving * arrive, leaving * leave)
-            error += float(found.mean() / seconds.mean() - 1) ** 2
-            error += float(np.percentile(found, TAIL) / np.percentile(seconds, TAIL) - 1) ** 2 / 4
-        if error < least:
-            best, least = (float(arriving), float(leaving)), error
-    return best
+            total += float(found.mean() / seconds.mean() - 1) ** 2
+            total += float(np.percentile(found, TAIL) / np.percentile(seconds, TAIL) - 1) ** 2 / 4
+        return total
+
+    arriving, leaving = _least(error, np.arange(0, 1.6, 0.1), np.arange(0.8, 1.5, 0.1))
+    near = np.arange(-0.1, 0.1, 0.01)
+    return _least(error, np.maximum(arriving + near, 0.0), leaving + near)
+
+
+def _least(error: Callable[[float, float], float], first: FloatArray, second: FloatArray) -> tuple[float, float]:
+    """The pair of the two grids with the least error."""
+    return min(itertools.product(first.tolist(), second.tolist()), key=lambda pair: error(*pair))
 
 
 def _root(excess: Callable[[float], float], most: float) -> float:

@@ -1,0 +1,74 @@
+"""Sampled steps replayed token by token, against the step model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from easybalance_sim.arrays import frozen
+from easybalance_sim.simulate.serving.exact import StepCheck, Tails, check
+from easybalance_sim.simulate.serving.pool_run import StepSample
+from easybalance_sim.simulate.serving.routed import drawn
+from tests.routed_cases import Served, served
+from tests.serving_models import poisson_workload
+
+REQUESTS = 60
+
+
+def sample(step: int, *, seed: int = 0, decoding: int = 24, prompts: int = 2, chunk: int = 20) -> StepSample:
+    """A step of some answers and a few prompts."""
+    rng = np.random.default_rng([seed, step])
+    kinds = np.arange(decoding + prompts) < decoding
+    return StepSample(
+        step=step,
+        start_s=0.0,
+        seconds={},
+        request=frozen(rng.choice(REQUESTS, decoding + prompts, replace=False), np.int32),
+        prompt=frozen(np.where(kinds, 0, chunk), np.int32),
+        decode=frozen(kinds, np.int32),
+    )
+
+
+def checked(case: Served, samples: list[StepSample], most_tokens: int = 1 << 17) -> StepCheck | None:
+    """The check of these steps, requests on ranks in turn."""
+    rows = drawn(case.routed, poisson_workload(0, REQUESTS, 1.0))
+    ranks = frozen(np.arange(REQUESTS) % case.data_ranks, np.int32)
+    return check(samples, ranks, rows, case.routed, case.replay(), case.model(run_tokens=20), most_tokens=most_tokens)
+
+
+def test_the_model_is_near_the_replay() -> None:
+    found = checked(served(1), [sample(step) for step in range(40)])
+    assert found is not None
+    assert (found.steps, found.tokens) == (40, 40 * 64)
+    assert abs(found.error("mean_s")) < 0.03
+    assert abs(found.error("p99_s")) < 0.08
+    assert 1 < found.replayed.mean_imbalance < found.replayed.p99_imbalance
+
+
+def test_too_many_tokens_are_thinned_evenly() -> None:
+    found = checked(served(2), [sample(step) for step in range(10)], most_tokens=250)
+    assert found is not None
+    assert (found.steps, found.tokens) == (3, 3 * 64)
+
+
+def test_one_step_is_replayed_however_large() -> None:
+    found = checked(served(2), [sample(step) for step in range(3)], most_tokens=1)
+    assert found is not None
+    assert found.steps == 1
+
+
+def test_nothing_to_check() -> None:
+    case = served(3)
+    assert checked(case, []) is None
+    assert checked(case, [sample(0, decoding=0, prompts=0)]) is None
+
+
+def test_the_line_says_both_errors() -> None:
+    tails = {"mean_s": 1.0, "p99_s": 2.0, "mean_imbalance": 1.1, "p99_imbalance": 1.2}
+    found = StepCheck(
+        steps=32, tokens=131072, model=Tails(**{**tails, "mean_s": 1.004, "p99_s": 1.976}), replayed=Tails(**tails)
+    )
+    assert found.error("mean_imbalance") == pytest.approx(0)
+    assert found.line == (
+        "step model against token-by-token replay: mean +0.4 %, P99 -1.2 % (32 steps, 131,072 tokens)"
+    )
