@@ -1,0 +1,208 @@
+"""The tables of `ebsim simulate`: what requests get before and after, with even ranks, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from easybalance_sim.cli.console import aligned
+
+Section = Mapping[str, Any]
+Form = Callable[[float], str]
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+_REQUESTS: tuple[tuple[str, str, Form], ...] = (
+    ("inside the SLO", "inside_slo", _share),
+    ("goodput, requests/s", "goodput_per_s", _rate),
+    ("time to first token P50, ms", "ttft_ms.p50", _ms),
+    ("  P95", "ttft_ms.p95", _ms),
+    ("  P99", "ttft_ms.p99", _ms),
+    ("time per output token P50, ms", "tpot_ms.p50", _ms),
+    ("  P95", "tpot_ms.p95", _ms),
+    ("  P99", "tpot_ms.p99", _ms),
+    ("end to end P50, ms", "end_to_end_ms.p50", _ms),
+    ("  P95", "end_to_end_ms.p95", _ms),
+    ("  P99", "end_to_end_ms.p99", _ms),
+    ("input tokens/s", "input_tokens_per_s", _rate),
+    ("output tokens/s", "output_tokens_per_s", _rate),
+    ("refused", "requests.refused", _rate),
+)
+_POOL: tuple[tuple[str, str, Form], ...] = (
+    ("step, ms", "step_ms", _ms),
+    ("tokens of a step, all ranks", "step_tokens", _rate),
+    ("  experts", "share.expert", _share),
+    ("  attention", "share.attention", _share),
+    ("  dispatch", "share.dispatch", _share),
+    ("  combine", "share.combine", _share),
+    ("  outside the layers", "share.outside", _share),
+    ("  hidden behind others", "share.hidden", _share),
+    ("  lost to imbalance", "lost_share", _share),
+    ("  of it experts", "lost_share_by_part.expert", _share),
+    ("experts of a rank busy, mean", "busy.mean", _share),
+    ("  busiest rank", "busy.max", _share),
+    ("  idlest rank", "busy.min", _share),
+    ("KV cache of all ranks, tokens", "kv_tokens", _rate),
+    ("  in use, mean", "kv_in_use.mean", _share),
+    ("  peak", "kv_in_use.max", _share),
+    ("requests waiting, mean", "waiting.mean", _rate),
+    ("  peak", "waiting.max", _rate),
+    ("preemptions", "preemptions", _rate),
+)
+
+
+def of(report: Section) -> str:
+    """Everything."""
+    blocks = [_head(report), _verdict(report), aligned(_rows(report, _REQUESTS, report))]
+    for place, pool in enumerate(report["pools"]):
+        blocks.append("\n".join(_pool(report, place, pool)))
+    blocks += [_bracket(report), "\n".join(_trust(report))]
+    return "\n\n".join(blocks)
+
+
+def _head(report: Section) -> str:
+    model, load = report["model"], report["workload"]
+    cached = f", {_share(load['cached_share'])} of the prompts cached" if load["cached_share"] else ""
+    return "\n".join(
+        [
+            report["scenario"]["title"],
+            *(f"  {line}" for line in report["scenario"]["why"].strip().splitlines()),
+            f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, "
+            f"on {' and '.join(_cluster(pool) for pool in report['pools'])}",
+            f"{load['requests']:,} requests in {load['span_s']:,.0f} s ({_rate(load['rate_per_s'])}/s), "
+            f"{load['scored']:,} scored; prompts of {load['prompt_tokens']['mean']:,.0f} tokens, answers of "
+            f"{load['output_tokens']['mean']:,.0f}{cached}",
+        ]
+    )
+
+
+def _cluster(pool: Section) -> str:
+    nodes = "1 node" if pool["nodes"] == 1 else f"{pool['nodes']} nodes"
+    role = "" if pool["role"] == "mixed" else f"{pool['role']}: "
+    return f"{role}{pool['gpus']} × {pool['profile'].upper()} in {nodes}"
+
+
+def _verdict(report: Section) -> str:
+    """What an engineer asks first."""
+    before, after, even, slo = report["before"], report["after"], report["even"], report["slo"]
+    per = f"TTFT {_ms(slo['ttft_ms'])} ms, TPOT {_ms(slo['tpot_ms'])} ms"
+    return "\n".join(
+        [
+            f"inside the SLO ({per}): {_to(before, after, 'inside_slo', _share)} of the requests; goodput "
+            f"{_to(before, after, 'goodput_per_s', _rate)} requests/s",
+            f"TPOT P99 {_to(before, after, 'tpot_ms.p99', _ms)} ms (ranks loaded alike: "
+            f"{_ms(_value(even, 'tpot_ms.p99'))}); TTFT P99 {_to(before, after, 'ttft_ms.p99', _ms)} ms "
+            f"({_ms(_value(even, 'ttft_ms.p99'))})",
+            *report["verdict"],
+        ]
+    )
+
+
+def _to(before: Section, after: Section, path: str, form: Form) -> str:
+    return f"{form(_value(before, path))} → {form(_value(after, path))}"
+
+
+def _rows(
+    report: Section, rows: tuple[tuple[str, str, Form], ...], sections: Section
+) -> list[tuple[str, str, str, str, str]]:
+    """A header, and before, after, change and even of every row."""
+    before, after, even = (sections[key] for key in ("before", "after", "even"))
+    plans = report["plans"]
+    found = [("", f"before: {plans['before']}", f"after: {plans['after']}", "change", "ranks alike")]
+    for label, path, form in rows:
+        old, new, best = (_value(section, path) for section in (before, after, even))
+        cells = form(old), form(new), _change(old, new, form), form(best)
+        if any((old, new, best)):
+            found.append((label, *cells))
+    return found
+
+
+def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
+    """Where the seconds of a pool go, and what its plans cost in memory."""
+    sections = {key: report[key]["pools"][place] for key in ("before", "after", "even")}
+    role = {"mixed": "the pool", "prefill": "the prefill pool", "decode": "the decode pool"}[pool["role"]]
+    yield f"Steps of {role} ({_engine(pool)}):"
+    yield aligned(_rows(report, _POOL, sections))
+    yield _memory(pool)
+
+
+def _engine(pool: Section) -> str:
+    ranks = f"{pool['data_ranks']} data-parallel of {pool['gpus'] // pool['data_ranks']} GPU"
+    ranks += "s" if pool["gpus"] != pool["data_ranks"] else ""
+    return f"{ranks}, {pool['limits']['batch_tokens']:,} tokens a step each, all-to-all {pool['all_to_all']}"
+
+
+def _memory(pool: Section) -> str:
+    before, after = pool["before"], pool["after"]
+    slots = f"{before['slots_per_rank']} → {after['slots_per_rank']} slots per rank"
+    if pool["kv_given"]:
+        return f"{slots}; the scenario says how much KV cache there is, so replicas take none of it"
+    lost = pool["kv_lost"]
+    if lost["tokens"] <= 0:
+        return f"{slots}: no KV cache is lost to replicas"
+    return f"{slots}: replicas and their buffers take {lost['tokens']:,} tokens of KV cache ({_share(lost['share'])})"
+
+
+def _bracket(report: Section) -> str:
+    """Both ends of what overlap can do."""
+    rows = [("", "none hidden: before", "after", "change", "all hidden: before", "after", "change")]
+    ends = report["bracket"]
+    for label, path, form in _ENDS:
+        cells = [label]
+        for end in ("serial", "overlapped"):
+            old, new = (_value(ends[key][end], path) for key in ("before", "after"))
+            cells += [form(old), form(new), _change(old, new, form)]
+        rows.append(tuple(cells))  # type: ignore[arg-type]
+    return f"Communication behind compute, from one end to the other:\n{aligned(rows)}"
+
+
+_ENDS: tuple[tuple[str, str, Form], ...] = (
+    ("  inside the SLO", "inside_slo", _share),
+    ("  goodput, requests/s", "goodput_per_s", _rate),
+    ("  TTFT P99, ms", "ttft_ms.p99", _ms),
+    ("  TPOT P50, ms", "tpot_ms.p50", _ms),
+    ("  TPOT P99, ms", "tpot_ms.p99", _ms),
+    ("  output tokens/s of a GPU", "output_tokens_per_s_gpu", _rate),
+)
+
+
+def _trust(report: Section) -> Iterator[str]:
+    """On what the seconds rest."""
+    for pool in report["pools"]:
+        role = "" if pool["role"] == "mixed" else f"{pool['role']}: "
+        yield (
+            f"{role}seconds by {pool['cost']['label']}, ±{100 * pool['cost']['band_p90']:.0f} % for both plans alike: "
+            "trust ratios, not figures"
+        )
+        for key in ("before", "after"):
+            if pool[key]["check"]:
+                yield f"  {key}: {pool[key]['check']['line']}"
+    for reason in report["reasons"]:
+        yield f"  not calibrated: {reason}"
+    yield f"  {report['routing']['line']}"
+
+
+def _value(section: Section, path: str) -> float:
+    value: Any = section
+    for key in path.split("."):
+        value = value[key]
+    return float("nan") if value is None else float(value)
+
+
+def _change(old: float, new: float, form: Form) -> str:
+    if form(old) == form(new):
+        return "–"
+    if form is _share:
+        return f"{100 * (new - old):+.1f} pt"
+    return f"{100 * (new / old - 1):+.1f} %" if old else "new"

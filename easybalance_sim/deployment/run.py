@@ -1,0 +1,36 @@
+"""`simulate`: a scenario served with the plan before and the plan after, at both ends of what overlap can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from easybalance_sim.deployment import report
+from easybalance_sim.deployment.measure import measure
+from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, prepare, workload_at
+from easybalance_sim.deployment.request import SimulateRequest, scenario_of
+from easybalance_sim.planning.session import Listener
+
+SAMPLED_STEPS = 48
+"""That are replayed token by token."""
+
+
+def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
+    """The JSON object of `ebsim simulate`, notes aside. Raises `EbsimError` subclasses."""
+    scenario = scenario_of(request)
+    prepared = prepare(scenario, tell)
+    load = prepared.workload if request.rate_per_s is None else workload_at(scenario, request.rate_per_s)
+    mine, other = scenario.run.overlap, "none" if scenario.run.overlap == "full" else "full"
+    wanted = [(BEFORE, mine), (AFTER, mine), (EVEN, mine), (BEFORE, other), (AFTER, other)]
+    advance = tell.progress("serving", load.requests * len(wanted) * len(scenario.pools))
+    runs = [
+        measure(
+            prepared,
+            key,
+            overlap=overlap,
+            workload=load,
+            samples=SAMPLED_STEPS if overlap == mine and key != EVEN else 0,
+            advance=advance,
+        )
+        for key, overlap in wanted
+    ]
+    return report.of(request.scenario, prepared, runs[:3], runs[3:])
