@@ -22,10 +22,10 @@ def constant_model(step_s: float) -> StepModel:
 
 def skewed_model(
     seed: int, *, requests: int = 64, layers: int = 3, ranks: int = 4, data_ranks: int = 4, top_k: int = 8,
-    knots: int = 32, hidden: float = 0.0,
+    knots: int = 32, hidden: float = 0.0, chance: float = 0.0,
 ) -> StepModel:  # fmt: skip
     """Random shares of ranks, every second of a step in some part: 20 µs + 0.1 µs per row of an expert, 30 + 0.05 µs of
-    attention, links of 10 + 0.02 µs."""
+    attention, links of 10 + 0.02 µs. chance: share of the root of the rows by which a rank's experts vary."""
     rng = np.random.default_rng(seed)
     share = rng.dirichlet(np.full(ranks, 8.0), (requests, layers))
     knot = 4.0
@@ -46,6 +46,7 @@ def skewed_model(
         outside=OutsideSeconds(host=1e-3, dense_layers=2, weights=1e-5, token=1e-7),
         data_ranks=data_ranks,
         hidden=hidden,
+        chance_rows=np.broadcast_to(chance * np.sqrt(rows), (layers, knots)),
     )
 
 

@@ -14,6 +14,7 @@ from easybalance_sim.kernels.reference_replicas import split_counts
 from easybalance_sim.kernels.reference_routing import compare_routing, route
 from easybalance_sim.kernels.reference_scoring import score_plans
 from easybalance_sim.kernels.reference_search import search
+from easybalance_sim.kernels.reference_serving import serve_steps
 from easybalance_sim.kernels.reference_settle import settle
 from easybalance_sim.kernels.reference_traffic import copies_per_token, search_traffic
 
@@ -38,6 +39,7 @@ __all__ = [
     "score_plans",
     "search",
     "search_traffic",
+    "serve_steps",
     "settle",
     "share_by_source",
     "split_by_source",

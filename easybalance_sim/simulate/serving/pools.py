@@ -45,8 +45,8 @@ class Transfer:
 
     def seconds(self, workload: Workload) -> FloatArray:
         """float64[N] for each prompt's cache."""
-        seconds: FloatArray = self.latency_s + workload.prompt_tokens * (self.bytes_per_token / self.bytes_per_s)
-        return seconds
+        bytes_: FloatArray = workload.prompt_tokens * np.float64(self.bytes_per_token)
+        return self.latency_s + bytes_ / self.bytes_per_s
 
 
 @dataclass(frozen=True, kw_only=True)
