@@ -94,7 +94,7 @@ def _measure(windows: LoadWindows, meta: TraceMeta, topology: Topology) -> dict[
     by_rank, by_node = analysis.placed_imbalance(tokens, share, topology.node_of_rank)
     uneven, lasting = analysis.skew(windows.total), analysis.persistence(tokens)
     dispersion = analysis.over_dispersion(tokens, meta.top_k)
-    experts = hotspots.hot_experts(tokens)
+    experts, heated = hotspots.hot_experts(tokens), hotspots.staying_hot(tokens)
     columns: dict[str, Any] = {
         "layer": meta.layers,
         "max_over_mean": uneven.max_over_mean.tolist(),
@@ -108,6 +108,7 @@ def _measure(windows: LoadWindows, meta: TraceMeta, topology: Topology) -> dict[
         "hot_expert_windows": experts.windows.sum(axis=1).tolist(),
     }
     heat = hotspots.rank_heat(tokens, share)
+    nodes = hotspots.node_heat(heat, topology.node_of_rank)
     return {
         "windows": {"count": len(tokens), "steps_per_window": windows.steps_per_window},
         "cluster": {"ranks": topology.ranks, "nodes": topology.nodes, "placement": "contiguous"},
@@ -125,7 +126,15 @@ def _measure(windows: LoadWindows, meta: TraceMeta, topology: Topology) -> dict[
             "experts": _hottest(experts, meta),
             "suppressed_spikes": experts.suppressed,
             "rank_windows": hotspots.hot_ranks(heat).windows.tolist(),
-            "node_windows": hotspots.hot_ranks(hotspots.node_heat(heat, topology.node_of_rank)).windows.tolist(),
+            "node_windows": hotspots.hot_ranks(nodes).windows.tolist(),
+            "staying": {
+                "on": hotspots.ON,
+                "off": hotspots.OFF,
+                "experts": _hottest(heated, meta),
+                "suppressed_spikes": heated.suppressed,
+                "rank_windows": hotspots.staying_hot(heat).windows.tolist(),
+                "node_windows": hotspots.staying_hot(nodes).windows.tolist(),
+            },
         },
     }
 
@@ -193,12 +202,26 @@ def _placed(row: dict[str, Any]) -> list[str]:
 
 
 def _hot_text(hot: dict[str, Any]) -> str:
+    staying = hot["staying"]
+    return "\n".join(
+        [
+            f"hot (the last three windows over {staying['on']:g} × the mean, until below {staying['off']:g} ×; in "
+            "brackets: windows)",
+            *_hot_lines(staying),
+            "hot by the EasyBalance article's rule (three windows above the mean, the last 15 % up), which finds less "
+            "of what stays hot: `ebsim offset --part sensing` compares",
+            *_hot_lines(hot),
+        ]
+    )
+
+
+def _hot_lines(hot: dict[str, Any]) -> list[str]:
     listed = ", ".join(f"L{e['layer']}/E{e['expert']} ({e['windows']})" for e in hot["experts"]) or "none"
     ranks = ", ".join(f"{rank} ({count})" for rank, count in enumerate(hot["rank_windows"]) if count) or "none"
-    return (
-        f"hot experts (windows): {listed}; {hot['suppressed_spikes']:,} single-window spikes not counted\n"
-        f"hot ranks over all layers (windows): {ranks}"
-    )
+    return [
+        f"  experts: {listed}; {hot['suppressed_spikes']:,} single-window spikes not counted",
+        f"  ranks over all layers: {ranks}",
+    ]
 
 
 def _counts(named: dict[str, int]) -> str:

@@ -1,7 +1,9 @@
-"""Hot spots: loads that keep growing above the mean, not single spikes; and the heat of a rank over all layers.
+"""Hot spots: loads that stay above the mean, not single spikes; and the heat of a rank over all layers.
 
-The rule is that of the EasyBalance article: three windows in a row above the mean, and the last at least 15 % above the
-one before. What is judged is an expert of a layer, or a rank (node) by the sum over its resident experts of all layers.
+Two rules. That of the EasyBalance article: three windows in a row above the mean, and the last at least 15 % above the
+one before; such growth is mostly noise that goes again. And the one that finds more of what stays hot (held against the
+next second by `simulate.sensing`): the last three windows together over a threshold, until they fall below a lower one.
+What is judged is an expert of a layer, or a rank (node) by the sum over its resident experts of all layers.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from easybalance_sim.arrays import AnyArray, BoolArray, FloatArray, Int32Array, 
 
 GROWTH = 0.15
 HISTORY = 3
+ON, OFF = 1.2, 1.1
+"""Of the mean: where the last windows together become hot, and where they are no longer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HotSpots:
     """hot: bool[W, …] what is hot in each window · suppressed: spikes that a single window would have called hot
-    (above the mean and ≥ 15 % up) but that lacked two windows above the mean before it."""
+    (above the mean and ≥ 15 % up, or over the threshold) but the windows before it did not."""
 
     hot: BoolArray
     suppressed: int
@@ -38,6 +42,33 @@ def hot_experts(tokens: IntArray) -> HotSpots:
 def hot_ranks(heat: FloatArray) -> HotSpots:
     """Hot ranks, or nodes; heat: float64[W, R], compared with the window's mean."""
     return _sustained(heat)
+
+
+def staying_hot(load: AnyArray) -> HotSpots:
+    """What the last three windows together put over `ON` times the mean, until they are below `OFF` times.
+
+    load: [W, …, U] experts of a layer, ranks or nodes, compared with the mean over the last axis.
+    """
+    load = np.asarray(load)
+    hot = np.zeros(load.shape, np.bool_)
+    if len(load) < HISTORY:
+        return HotSpots(hot=frozen(hot), suppressed=0)
+    total = np.cumsum(load, axis=0)
+    seen = total[HISTORY - 1 :].copy()
+    seen[1:] -= total[:-HISTORY]
+    mean = seen.mean(axis=-1, keepdims=True)
+    hot[HISTORY - 1 :] = held(seen > ON * mean, (seen < OFF * mean) | (mean == 0))
+    spikes = load > ON * load.mean(axis=-1, keepdims=True)
+    return HotSpots(hot=frozen(hot), suppressed=int((spikes & ~hot)[HISTORY - 1 :].sum()))
+
+
+def held(on: BoolArray, off: BoolArray) -> BoolArray:
+    """bool[W, …] what was switched on and not off since, along axis 0."""
+    place = np.arange(len(on)).reshape(-1, *(1,) * (on.ndim - 1))
+    # Between the two thresholds the last window that was outside them decides.
+    decided = np.maximum.accumulate(np.where(on | off, place, 0), axis=0)
+    state: BoolArray = np.take_along_axis(on, decided, axis=0)
+    return state
 
 
 def even_share(expert_of_slot: Int32Array, rank_of_slot: Int32Array, experts: int, ranks: int) -> FloatArray:

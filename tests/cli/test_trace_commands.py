@@ -96,9 +96,14 @@ def test_summary_of_the_sample() -> None:
     # Even over the whole mix, uneven inside a window: what the recording is known for.
     assert everywhere["max_over_mean"]["max"] < 1.4 and everywhere["over_dispersion"] > 5
     assert found["reading"].startswith("real")
-    assert found["hot_spots"]["suppressed_spikes"] > 0
+    hot = found["hot_spots"]
+    assert hot["suppressed_spikes"] > 0 and hot["staying"]["suppressed_spikes"] > 0
+    assert (hot["staying"]["on"], hot["staying"]["off"], len(hot["staying"]["node_windows"])) == (1.2, 1.1, 2)
+    # Hardly a rank stays hot over all layers, though many grow for a while.
+    assert sum(hot["staying"]["rank_windows"]) < sum(hot["rank_windows"])
     table = run("summary", SAMPLE).stdout
-    assert "over-dispersion" in table and "hot ranks over all layers" in table
+    assert "over-dispersion" in table and table.count("ranks over all layers: ") == 2
+    assert "the last three windows over 1.2 × the mean" in table and "the EasyBalance article's rule" in table
 
 
 def test_summary_says_which_experts_go_together(tmp_path: Path) -> None:

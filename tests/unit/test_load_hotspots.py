@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from easybalance_sim.load.hotspots import even_share, hot_experts, hot_ranks, node_heat, rank_heat
+from easybalance_sim.load.hotspots import even_share, hot_experts, hot_ranks, node_heat, rank_heat, staying_hot
 
 
 def one_layer(*windows: list[int]) -> np.ndarray:
@@ -48,6 +48,24 @@ def test_fewer_than_three_windows_are_never_hot() -> None:
     found = hot_experts(one_layer([1, 1, 9], [1, 1, 99]))
     assert not found.hot.any() and found.suppressed == 0
     assert hot_experts(one_layer([1, 1, 9])).windows.tolist() == [[0, 0, 0]]
+
+
+def test_what_three_windows_put_over_the_threshold_stays_hot_until_below_a_lower_one() -> None:
+    # Shares of the first of two over three windows: 1.2, 1.3, 1.15, 1.0; twelve in all are 0.5 each.
+    found = staying_hot(one_layer([12, 8], [12, 8], [13, 7], [14, 6], [8, 12], [10, 10]))
+    assert found.hot[:, 0, 0].tolist() == [False, False, True, True, True, False]
+    assert not found.hot[:, 0, 1].any() and found.windows.tolist() == [[3, 0]]
+
+
+def test_spikes_that_pass_are_not_staying_hot() -> None:
+    found = staying_hot(one_layer([10, 10], [10, 10], [13, 7], [10, 10], [10, 10]))
+    assert not found.hot.any() and found.suppressed == 1
+    assert not staying_hot(one_layer([19, 1], [19, 1])).hot.any()
+
+
+def test_nothing_is_hot_without_load() -> None:
+    found = staying_hot(one_layer([19, 1], [19, 1], [19, 1], [0, 0], [0, 0], [0, 0]))
+    assert found.hot[:, 0, 0].tolist() == [False, False, True, True, True, False]
 
 
 def test_rank_heat_sums_all_layers_and_splits_over_replicas() -> None:

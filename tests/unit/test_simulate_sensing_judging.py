@@ -137,6 +137,15 @@ def test_quiet_ends_are_left_out() -> None:
     assert scored_steps(steps, past=5, ahead=5, first=0, end=100) == (4, 95)
 
 
+def test_a_slow_rank_is_hot_with_as_many_tokens() -> None:
+    steps, asked = turning(300, 60, hot=0), DetectorRequest(kinds=("rank heat", "expert"), threshold=1.2)
+    alike = judge_detectors(steps, contiguous(1, 8, 4), ONE_NODE, asked).kinds
+    slow = judge_detectors(steps, contiguous(1, 8, 4), ONE_NODE, asked, speed=np.array([1.0, 1.0, 1.0, 0.5])).kinds
+    # Twice the time of the others, thus 8/5 of the mean: one of four ranks is hot all the time; experts are as before.
+    assert [kind.hot for kind in alike] == [0.0, 0.0]
+    assert [kind.hot for kind in slow] == [0.25, 0.0]
+
+
 def test_nodes_need_several_of_them() -> None:
     steps = turning(300, 60)
     one = judge_detectors(steps, contiguous(1, 8, 4), ONE_NODE)

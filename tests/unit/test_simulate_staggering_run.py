@@ -11,7 +11,8 @@ import pytest
 from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.migration import moving_slots
-from easybalance_sim.simulate.staggering.moves import fetched
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.simulate.staggering.moves import fetched, ways
 from easybalance_sim.simulate.staggering.relabel import relabelled
 from easybalance_sim.simulate.staggering.run import STAGES, Request, Staggering, stagger, staggered
 from easybalance_sim.simulate.steps.recorded import rank_loads
@@ -109,6 +110,18 @@ def test_fetches_of_a_share_are_what_the_rank_lacks() -> None:
     labels = np.array([[1, 2, 3, 0], [0, 1, 2, 3], [3, 2, 1, 0]])
     chosen = np.take_along_axis(fetched(PLAN, in_force), labels[:, :, None], axis=2)
     assert chosen.sum() == moving_slots(in_force, relabelled(PLAN, labels)).sum()
+
+
+def test_two_replicas_on_one_rank_are_fetched_once() -> None:
+    def plan(*slots: int) -> Plan:
+        return Plan(expert_of_slot=np.array([slots]), slots_per_rank=np.array([2, 2, 2]), experts=3, policy="made")
+
+    in_force, twice = plan(0, 1, 1, 2, 2, 1), plan(1, 2, 0, 0, 2, 1)
+    # Row: who takes it, column: whose. Rank 1 lacks expert 0, of which rank 1 of the plan holds two.
+    assert fetched(twice, in_force)[0].tolist() == [[1, 0, 1], [0, 1, 0], [0, 1, 0]]
+    best, windows = np.array([[0, 1, 2]]), np.ones((2, 1, 3))
+    (as_is, *_) = ways(twice, in_force, windows, best, uniform(3, 1, 2), inside_nodes=False, seed=0)
+    assert (as_is.moves, as_is.cross_node_moves, as_is.layers) == (2, 2, 1)
 
 
 def test_a_slow_rank_takes_its_time() -> None:

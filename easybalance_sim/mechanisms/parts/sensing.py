@@ -36,5 +36,6 @@ def section(ready: Prepared, tell: Listener) -> dict[str, Any]:
     seen = sense(steps, served, node, asked, tell.progress("watching the ranks", len(steps)))
     rules = DetectorRequest(window_s=ready.request.sensor_ms / 1e3, seed=bench.seed)
     series = 2 * plan.layers + 2
-    found = judge_detectors(steps, plan, node, rules, tell.progress("judging hot-spot rules", series))
+    advance = tell.progress("judging hot-spot rules", series)
+    found = judge_detectors(steps, plan, node, rules, advance, speed=session.topology.speed)
     return {"metrics": seen.to_dict(), "detectors": found.to_dict()}

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from easybalance_sim.arrays import BoolArray, FloatArray
-from easybalance_sim.load.hotspots import HISTORY, above_mean, grown
+from easybalance_sim.load.hotspots import HISTORY, above_mean, grown, held
 from easybalance_sim.simulate.sensing.series import Series, share
 
 CODE_FACTOR = 1.3
@@ -154,12 +154,7 @@ class Hysteresis:
         """As `Detector.fires`."""
         steps = self.windows * self.window
         seen = share(series.recent(steps))
-        place = np.arange(len(seen))[:, None]
-        on = _once_seen(seen > self.on, steps)
-        # Between the two thresholds the last step that was outside them decides.
-        decided = np.maximum.accumulate(np.where(on | (seen < self.off), place, 0), axis=0)
-        held: BoolArray = np.take_along_axis(on, decided, axis=0)
-        return held
+        return held(_once_seen(seen > self.on, steps), seen < self.off)
 
 
 @dataclass(frozen=True, kw_only=True)

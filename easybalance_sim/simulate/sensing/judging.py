@@ -108,8 +108,11 @@ def judge_detectors(
     node_of_rank: IntArray,
     request: DetectorRequest | None = None,
     advance: Callable[[int], None] = unheard,
+    *,
+    speed: FloatArray | None = None,
 ) -> Detection:
-    """Run every rule on the loads that a plan makes of recorded steps; node_of_rank: int64[R].
+    """Run every rule on the loads that a plan makes of recorded steps; node_of_rank: int64[R] · speed: float64[R],
+    None = all alike: a slow rank is hot with fewer tokens, since load counts by the time that it takes.
 
     Only steps already executed are seen, the truth is the load over the next `ahead_s`. advance: called with the series
     done. Raises `UsageError` for an unknown kind, or when the steps are too few for the rules' past and future.
@@ -121,6 +124,7 @@ def judge_detectors(
     window, ahead = (max(1, round(seconds / steps.step_s)) for seconds in (asked.window_s, asked.ahead_s))
     first, end = scored_steps(steps, HISTORY * window, ahead, asked.first, asked.end)
     loads = rank_loads(steps.counts, plan)
+    loads = loads if speed is None else loads * (speed.mean() / speed)
     kinds = []
     for name in asked.kinds:
         every, note = _every(name, len(steps), steps.layers, steps.meta.experts)

@@ -48,10 +48,11 @@ class MoveRow:
 
 
 def fetched(plan: Plan, in_force: Plan) -> FloatArray:
-    """float64[L, R, R] experts that rank r of layer l fetches when it takes what rank s of the plan holds."""
-    held = resident(in_force)
-    missing = [~held[layer][:, plan.expert_of_slot[layer]] for layer in range(plan.layers)]
-    return np.stack([np.add.reduceat(m, plan.slot_start[:-1], axis=1, dtype=np.float64) for m in missing])
+    """float64[L, R, R] experts that rank r of layer l fetches when it takes what rank s of the plan holds; a second
+    replica on one rank is a copy there."""
+    missing, wanted = ~resident(in_force), resident(plan)
+    found: FloatArray = np.matmul(missing.astype(np.float64), wanted.astype(np.float64).transpose(0, 2, 1))
+    return found
 
 
 def ways(
@@ -93,7 +94,15 @@ def _way(labels: str, in_force: Plan, target: Plan, topology: Topology) -> Way:
     return Way(
         labels=labels,
         plan=target,
-        moves=int(near.sum() + far.sum()),
-        cross_node_moves=int(far.sum()),
+        moves=_once(near, target) + _once(far, target),
+        cross_node_moves=_once(far, target),
         layers=int((near | far).any(axis=1).sum()),
     )
+
+
+def _once(slots: BoolArray, plan: Plan) -> int:
+    """Experts of these slots bool[L, P], each of a rank counted once."""
+    found = np.zeros((plan.layers, plan.ranks, plan.experts), np.bool_)
+    layer, slot = slots.nonzero()
+    found[layer, plan.rank_of_slot[slot], plan.expert_of_slot[layer, slot]] = True
+    return int(found.sum())
