@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import frozen
+from easybalance_sim.arrays import FloatArray, frozen
 from easybalance_sim.cluster.model_shape import ModelShape
+from easybalance_sim.cost.attention import AttentionCost, OutsideCost, attention_seconds, outside_seconds
 from easybalance_sim.cost.layer import LayerCost, layer_cost
 from easybalance_sim.errors import UsageError
 from easybalance_sim.offloading.request import USUAL_SHARES, OffloadRequest, require_sound
@@ -20,15 +21,20 @@ from easybalance_sim.simulate.offloading.policies import History
 from easybalance_sim.simulate.offloading.uses import Sides, expert_seconds, requeued, sides, uses_of
 from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
 from easybalance_sim.trace.dataset import TokenTrace
+from easybalance_sim.trace.schema import PREFILL
+
+MOST_USES = 6e6
+"""Experts that layers ask for, past and judged; of longer traces the steps around the boundary are taken."""
 
 MOST_WORK = 1e8
-"""Positions × experts that a cache for all layers walks; of longer traces the steps around the boundary are taken."""
+"""Layers of steps × experts that one cache for all layers walks."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ready:
     """resident, offloaded: the model as its experts lie on the GPU, and as they are kept elsewhere · cost: of a layer
-    on one GPU that holds them all · recorded: all steps."""
+    on one GPU that holds them all · attention, outside: of a layer and of a step beside its experts · recorded: all
+    steps."""
 
     request: OffloadRequest
     session: Session
@@ -36,6 +42,8 @@ class Ready:
     offloaded: ModelShape
     link: Link
     cost: LayerCost
+    attention: AttentionCost
+    outside: OutsideCost
     recorded: RecordedSteps
 
 
@@ -78,26 +86,20 @@ def prepare(request: OffloadRequest, tell: Listener) -> Ready:
         replace(session.shape, dtype=dtype or session.shape.dtype)
         for dtype in (request.resident_dtype, request.offload_dtype or request.resident_dtype)
     )
-    for line in (*notes, *_caveats(request, resident, offloaded)):
-        tell.note(line)
     slots = frozen([session.meta.experts], np.int64)
     cost = layer_cost(session.hardware, resident, session.topology, slots, session.bench.mode, session.phase)
+    attention = attention_seconds(resident, session.hardware)
+    # Host time is a guess that would make every slow-down look smaller.
+    outside = outside_seconds(resident, session.hardware, host_s=0.0)
+    reasons = attention.reasons if request.between_us is None else ()
+    for line in (*notes, *reasons):
+        tell.note(line)
+    if offloaded.expert_bytes < resident.expert_bytes:
+        tell.note(f"copies in {offloaded.dtype} are fewer bytes; what they cost in quality is not judged")
     return Ready(
         request=request, session=session, resident=resident, offloaded=offloaded, link=link_of(request.host),
-        cost=cost, recorded=recorded,
+        cost=cost, attention=attention, outside=outside, recorded=recorded,
     )  # fmt: skip
-
-
-def _caveats(request: OffloadRequest, resident: ModelShape, offloaded: ModelShape) -> list[str]:
-    found = []
-    if offloaded.expert_bytes < resident.expert_bytes:
-        found.append(f"copies in {offloaded.dtype} are fewer bytes; what they cost in quality is not judged")
-    if not request.between_us:
-        found.append(
-            "attention and all else between the experts of two layers is left out (--between-us), so slow-downs are "
-            "upper limits"
-        )
-    return found
 
 
 def batch_of(ready: Ready, at_once: int | None, tell: Listener) -> Batch:
@@ -108,7 +110,7 @@ def batch_of(ready: Ready, at_once: int | None, tell: Listener) -> Batch:
     past, judged = uses_of(two.past), uses_of(two.judged)
     ground = Ground(
         uses=judged,
-        compute=frozen(expert_seconds(two.judged, ready.cost) + request.between_us * 1e-6),
+        compute=frozen(expert_seconds(two.judged, ready.cost) + _beside(ready, two.judged)),
         tokens=two.judged.tokens,
         transfer=Transfer(latency_s=ready.link.latency_s, item_s=ready.offloaded.expert_bytes / ready.link.bytes_per_s),
         resident_bytes=ready.resident.expert_bytes,
@@ -118,13 +120,32 @@ def batch_of(ready: Ready, at_once: int | None, tell: Listener) -> Batch:
     return Batch(sides=two, history=history, ground=ground, sizes=_sizes(request, ground))
 
 
+def _beside(ready: Ready, steps: RecordedSteps) -> FloatArray:
+    """float64[P] seconds between the experts of each layer and those of the next; what a step does outside its layers
+    follows the last one."""
+    if ready.request.between_us is not None:
+        return np.full(len(steps) * steps.layers, ready.request.between_us * 1e-6)
+    part, tokens = ready.attention, np.diff(steps.start)
+    before = steps.position.astype(np.float64)
+    prompt = steps.phase == PREFILL
+    context, pairs = (np.add.reduceat(np.where(mine, before, 0), steps.start[:-1]) for mine in (~prompt, prompt))
+    layer = part.fixed + np.maximum(part.weights, part.token * tokens) + part.kv * context + part.pair * pairs
+    beside = np.repeat(layer[:, None], steps.layers, axis=1)
+    beside[:, -1] += [ready.outside.seconds(*each) for each in zip(tokens.tolist(), layer.tolist(), strict=True)]
+    return np.asarray(beside.ravel())
+
+
 def _around_boundary(steps: RecordedSteps, request: OffloadRequest, tell: Listener) -> RecordedSteps:
-    """All steps, or as many as one cache for all layers can be walked through."""
-    most = int(MOST_WORK / (steps.layers**2 * steps.meta.experts))
-    if request.scope == "layer" or len(steps) <= most:
+    """All steps, or as many as caches can be walked through."""
+    layers, experts = steps.layers, steps.meta.experts
+    asked = layers * min(experts, steps.meta.top_k * steps.tokens / len(steps))
+    most = int(MOST_USES / asked)
+    if request.scope == "model":
+        most = min(most, int(MOST_WORK / (layers * layers * experts)))
+    if len(steps) <= most:
         return steps
     first = int((len(steps) - most) * (1 - request.held_out))
-    tell.note(f"one cache for all layers: {most:,} of {len(steps):,} steps, around the boundary of past and judged")
+    tell.note(f"{most:,} of {len(steps):,} steps are looked at, around the boundary of past and judged ones")
     return steps.between(first, first + most)
 
 

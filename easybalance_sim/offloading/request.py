@@ -37,7 +37,7 @@ class OffloadRequest:
     offload_dtype: str = ""
     batches: tuple[int, ...] = ()
     ahead: int = 1
-    between_us: float = 0.0
+    between_us: float | None = None
     within: float = 0.1
     held_out: float = 0.5
     figure: Path | None = None
@@ -70,7 +70,7 @@ def require_sound(request: OffloadRequest) -> None:
     for flag, value in (("--gpu-gb", request.gpu_gb), ("--within", request.within)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UsageError(f"{value:g} is no positive number", where=flag)
-    if not (math.isfinite(request.between_us) and request.between_us >= 0):
+    if request.between_us is not None and not (math.isfinite(request.between_us) and request.between_us >= 0):
         raise UsageError(f"{request.between_us:g} is no length of time", where="--between-us")
     if not 0 < request.held_out < 1:
         raise UsageError(f"held-out share {request.held_out:g} is not between 0 and 1", where="--held-out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,13 @@ class Uses:
         """int64[A] position of each use."""
         places: IntArray = np.repeat(np.arange(self.positions), np.diff(self.start))
         return places
+
+    @cached_property
+    def presence(self) -> BoolArray:
+        """bool[S, L, E] where a step's layer needs an expert."""
+        there = np.zeros((self.steps, self.items), np.bool_)
+        there[self.position // self.layers, self.item] = True
+        return sealed(there.reshape(self.steps, self.layers, self.experts))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,12 +14,13 @@ from types import ModuleType
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, frozen, sealed
+from easybalance_sim.arrays import Int32Array, IntArray, frozen
 from easybalance_sim.simulate.offloading.uses import Sides, Uses
 
 NONE = "none"
 LEAST_CHANCE = 0.5
-"""Below it an expert is not fetched ahead."""
+"""Below it an expert is not fetched ahead: a wrong transfer holds up what a layer lacks. (Of 0.4 to 0.9 on requests of
+gpt-oss-20b in another order than the reported one, least waiting; flat between 0.4 and 0.6.)"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,15 +68,6 @@ def wanted(name: str, view: View) -> Wanted:
         start=frozen(np.concatenate([[0], np.cumsum(each)]), np.int64),
         item=frozen(np.concatenate(items)[by_position], np.int32),
     )
-
-
-def presence(uses: Uses, layer: int) -> FloatArray:
-    """float64[S, E] 1 where a step's layer needs an expert."""
-    position = uses.position
-    mine = position % uses.layers == layer
-    there = np.zeros((uses.steps, uses.experts))
-    there[position[mine] // uses.layers, uses.item[mine] - layer * uses.experts] = 1.0
-    return sealed(there)
 
 
 def _module(name: str) -> ModuleType:

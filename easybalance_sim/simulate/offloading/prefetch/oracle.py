@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from easybalance_sim.arrays import FloatArray
-from easybalance_sim.simulate.offloading.prefetch import View, presence
+from easybalance_sim.simulate.offloading.prefetch import View
 
 BOUND = True
 
@@ -13,4 +15,4 @@ BOUND = True
 def chances(view: View) -> Iterator[tuple[int, FloatArray]]:
     """Certainty."""
     for layer in range(view.judged.layers):
-        yield layer, presence(view.judged, layer)
+        yield layer, view.judged.presence[:, layer].astype(np.float64)
