@@ -167,3 +167,13 @@ def test_few_slots_grow_where_a_node_is_lost(trace: Path) -> None:
         said={"ranks": 4, "ranks_per_node": 2, "slots_per_rank": 5},
     )
     assert {one["slots_per_rank"] for one in report["stress"]["node-loss"]["cases"]} == {EXPERTS // 2}
+
+
+def test_a_plan_that_knows_of_slow_ranks_evens_them_out(trace: Path) -> None:
+    said = {"ranks": 4, "ranks_per_node": 2, "slots_per_rank": 5}
+    report, _ = run(trace, split="request", stress=True, policies=("eplb",), said=said)
+    cases = report["stress"]["heterogeneous"]["cases"]
+    assert [one["name"] for one in cases] == ["hottest rank", "hottest node"]
+    for one in cases:
+        assert one["knowing"]["rank_imbalance"]["mean"] < one["plan"]["rank_imbalance"]["mean"] - 0.05
+        assert one["knowing"]["rank_imbalance"]["mean"] >= one["lower_bound_imbalance"]

@@ -21,7 +21,7 @@ from easybalance_sim.simulate.steps.recorded import RecordedSteps, read_steps
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import TokenBatch
 
-MOST_ASSIGNMENTS = 12_000_000
+MOST_ASSIGNMENTS = 8_000_000
 """Of a stretch; of more held-out traffic a sample of the windows is taken."""
 
 MOST_KINDS, TOPICS = 8, 4
