@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from easybalance_sim.arrays import frozen
+from easybalance_sim.simulate.serving.engine import serve
 from easybalance_sim.simulate.serving.exact import StepCheck, Tails, check
+from easybalance_sim.simulate.serving.limits import Limits
 from easybalance_sim.simulate.serving.pool_run import StepSample
 from easybalance_sim.simulate.serving.routed import drawn
 from tests.routed_cases import Served, served
@@ -43,6 +45,22 @@ def test_the_model_is_near_the_replay() -> None:
     assert abs(found.error("mean_s")) < 0.03
     assert abs(found.error("p99_s")) < 0.08
     assert 1 < found.replayed.mean_imbalance < found.replayed.p99_imbalance
+
+
+@pytest.mark.parametrize("mode", ["low_latency", "normal"])
+def test_steps_that_the_engine_made(mode: str) -> None:
+    """Prompts in chunks beside answers, ranks with unlike numbers of tokens: engine, model and replay agree."""
+    case = served(5, mode=mode, per_node=2)
+    workload = poisson_workload(5, 400, 40_000.0, prompt=(20, 300), output=(5, 60))
+    model, rows = case.model(run_tokens=100), drawn(case.routed, workload)
+    run = serve(workload, rows, Limits(batch_tokens=256, chunk_tokens=128, kv_blocks=10_000), model, samples=64)
+    found = check(run.samples, run.data_rank, rows, case.routed, case.replay(), model)
+    assert found is not None
+    assert abs(found.error("mean_s")) < 0.03
+    assert abs(found.error("p99_s")) < 0.08
+    parts = ("dispatch", "expert", "combine")
+    of_engine = np.mean([sum(step.seconds[part] for part in parts) for step in run.samples]) / model.layers
+    assert of_engine == pytest.approx(found.model.mean_s, rel=0.01)
 
 
 def test_too_many_tokens_are_thinned_evenly() -> None:

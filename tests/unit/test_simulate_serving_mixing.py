@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from easybalance_sim.simulate.serving.mixing import Pieces, answers, loads, prompts, tokens_of, tokens_per_data_rank
+from easybalance_sim.simulate.serving.mixing import (
+    Pieces,
+    answers,
+    loads,
+    one_prompt,
+    prompts,
+    tokens_of,
+    tokens_per_data_rank,
+)
 from easybalance_sim.trace.schema import DECODE, PREFILL
 from tests.routed_cases import routed_of
 
@@ -52,3 +60,11 @@ def test_steps_of_answers_and_prompts() -> None:
     assert (decode.row % 2 == 1).all()
     assert (prefill.row % 2 == 0).all()
     assert max(decode.row.max(), prefill.row.max()) < 18
+
+
+def test_one_prompt_beside_answers() -> None:
+    routed = routed_of(5)
+    steps = one_prompt(routed, np.arange(9), 3, 30, 4, 5, np.random.default_rng(5))
+    assert tokens_per_data_rank(steps, 5).tolist() == [[34, 4, 4, 4, 4], [4, 4, 34, 4, 4], [4, 4, 4, 4, 34]]
+    assert (np.diff(steps.step) >= 0).all()
+    assert (steps.count[steps.row % 2 == 0] == 30).all()

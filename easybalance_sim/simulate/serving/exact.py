@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, stream
+from easybalance_sim.errors import ProfileError
 from easybalance_sim.simulate.serving.evaluation import layer_parts, step_loads
 from easybalance_sim.simulate.serving.mixing import Pieces
 from easybalance_sim.simulate.serving.pool_run import StepSample
@@ -66,18 +67,23 @@ def check(
     most_tokens: int = MOST_TOKENS,
     seed: int = 0,
 ) -> StepCheck | None:
-    """Replay sampled steps; None when there is none.
+    """Replay sampled steps; None when there is none, or when they go beyond the user's measured tables.
 
     Each request's tokens are consecutive ones of the routed request that it stands for, from a place drawn at random,
     from its end on once more from the beginning. data_rank: int32[N] of the requests. Where the steps hold more than
     `most_tokens`, some of them, evenly spread, are replayed.
     """
     chosen = _affordable(samples, most_tokens)
-    return compare(_pieces(chosen, data_rank, profile, routed, seed), routed, replay, model, seed) if chosen else None
+    if not chosen:
+        return None
+    try:
+        return compare(_pieces(chosen, data_rank, profile, routed, seed), routed, replay, model, seed)
+    except ProfileError:
+        return None
 
 
 def compare(pieces: Pieces, routed: Routed, replay: Replayed, model: StepModel, seed: int = 0) -> StepCheck:
-    """The step model against the replay for any steps."""
+    """The step model against the replay for any steps. Raises `ProfileError` beyond the user's measured tables."""
     cost = replay.subject.cost
     rows, seconds = [], []
     for part in sent(replay, routed, pieces):

@@ -18,7 +18,7 @@ from easybalance_sim.arrays import FloatArray, IntArray, stream
 from easybalance_sim.cost.layer import LayerSeconds
 from easybalance_sim.errors import ProfileError
 from easybalance_sim.simulate.serving.evaluation import StepLoads, expert_seconds, link_parts, step_loads
-from easybalance_sim.simulate.serving.mixing import Pieces, answers, prompts
+from easybalance_sim.simulate.serving.mixing import Pieces, answers, one_prompt, prompts
 from easybalance_sim.simulate.serving.replayed import Replayed, sent
 from easybalance_sim.simulate.serving.routed import Routed
 from easybalance_sim.simulate.serving.step_model import StepModel
@@ -27,8 +27,10 @@ FITTED_TOKENS, FITTED_STEPS = (1, 4, 16, 64, 256), 6
 """Answer tokens per rank, and number, of the steps that the experts are fitted to."""
 LINK_TOKENS = (64, 256)
 """Of these, those that the links are fitted to, beside prompts."""
-RUN, SHORTEST_RUN, RUN_STEPS = 1024, 16, 3
-"""Tokens of the prompts per rank at most and at least, and steps of them."""
+SHORTEST_RUN, LONGEST_RUN, RUN_STEPS = 16, 1024, 3
+"""Tokens of the prompts at least, at most per rank of a data-parallel one, and steps of them."""
+ONE_TOKENS, ONE_STEPS = 16, 12
+"""Answer tokens per rank beside a prompt on one data-parallel rank, and number of such steps."""
 MOST_CHANCE, BISECTIONS = 4.0, 12
 TAIL = 95.0
 
@@ -51,14 +53,23 @@ def fitted(model: StepModel, routed: Routed, replay: Replayed, run_tokens: int, 
         return model
     cases = _answer_cases(model, routed, aside, replay, seed)
     model = _with_chance(model, list(cases.values()))
-    typical = (run_tokens or float(np.median(routed.tokens[2 * aside]))) / replay.own
-    run = int(np.clip(typical, SHORTEST_RUN, RUN))
+    links = [cases[tokens] for tokens in LINK_TOKENS if tokens in cases]
+    return _with_links(model, [*links, *_prompt_cases(model, routed, aside, replay, run_tokens, seed)])
+
+
+def _prompt_cases(
+    model: StepModel, routed: Routed, aside: IntArray, replay: Replayed, run_tokens: int, seed: int
+) -> list[_Case]:
+    """Prompts on all ranks, and on one of them while the others answer."""
+    typical = run_tokens or int(np.median(routed.tokens[2 * aside]))
+    run, ranks = int(np.clip(typical, SHORTEST_RUN, LONGEST_RUN * replay.own)), replay.data_ranks
     rng = stream(seed, "prompts to fit")
-    prompt = _case(
-        model, prompts(routed, aside, RUN_STEPS, run * replay.own, replay.data_ranks, rng), routed, replay, seed
+    both = (
+        prompts(routed, aside, RUN_STEPS, run, ranks, rng),
+        one_prompt(routed, aside, ONE_STEPS, run, ONE_TOKENS * replay.own, ranks, rng),
     )
-    links = [*(cases.get(tokens) for tokens in LINK_TOKENS), prompt]
-    return _with_links(model, [case for case in links if case is not None])
+    cases = [_case(model, pieces, routed, replay, seed) for pieces in both]
+    return [case for case in cases if case is not None]
 
 
 def _answer_cases(model: StepModel, routed: Routed, aside: IntArray, replay: Replayed, seed: int) -> dict[int, _Case]:

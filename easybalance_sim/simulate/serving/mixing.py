@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,6 +49,18 @@ def prompts(
     """Steps of `run` prompt tokens of one of the requests per data-parallel rank, drawn at random."""
     row = 2 * rng.choice(requests, steps * data_ranks)
     return _pieces(routed, row, run, steps, data_ranks, rng)
+
+
+def one_prompt(
+    routed: Routed, requests: IntArray, steps: int, run: int, tokens: int, data_ranks: int, rng: np.random.Generator
+) -> Pieces:
+    """`answers`, and on one data-parallel rank, another in each step, `run` prompt tokens of one request."""
+    home = np.linspace(0, data_ranks - 1, steps).astype(np.int64)
+    prompt = replace(prompts(routed, requests, steps, run, 1, rng), data_rank=home)
+    others = answers(routed, requests, steps, tokens, data_ranks, rng)
+    order = np.argsort(np.concatenate([prompt.step, others.step]), kind="stable")
+    names = ("step", "row", "first", "count", "data_rank")
+    return Pieces(**{name: np.concatenate([getattr(prompt, name), getattr(others, name)])[order] for name in names})
 
 
 def _pieces(routed: Routed, row: IntArray, count: int, steps: int, data_ranks: int, rng: np.random.Generator) -> Pieces:
