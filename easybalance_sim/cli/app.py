@@ -13,6 +13,7 @@ import typer
 from easybalance_sim import __version__
 from easybalance_sim.cli import (
     adopt,
+    capacity,
     diff,
     export,
     gate,
@@ -50,6 +51,7 @@ app.command(short_help="When to re-plan? Control loops side by side.")(rebalance
 app.command(short_help="What else would balance, and what it would cost.")(offset.offset)
 app.command(short_help="Experts in host memory: how many have to be on the GPU?")(offload.offload)
 app.command(short_help="What requests get of a deployment, before and after a plan.")(simulate.simulate)
+app.command(short_help="How many requests fit the SLO, and how many GPUs they need.")(capacity.capacity)
 app.command(short_help="What changes between two plans, in safe steps.")(diff.diff)
 app.command(short_help="Is taking a plan into service safe, and does it fit?")(rollout.rollout)
 app.command(short_help="Keep plans, verify them, go back to one.")(history.history)

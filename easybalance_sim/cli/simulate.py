@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import options, report_table, simulate_options
 from easybalance_sim.cli.console import Console, Format, emit
+
+if TYPE_CHECKING:
+    from easybalance_sim.deployment.request import SimulateRequest
 
 
 def simulate(
@@ -36,7 +39,6 @@ def simulate(
     """
     console = Console()
     report_table.warn_of_first_run(console)
-    from easybalance_sim.deployment.request import SimulateRequest
     from easybalance_sim.deployment.run import simulate as run
     from easybalance_sim.deployment.scenario import is_claim
 
@@ -44,14 +46,24 @@ def simulate(
         _require_alone(plan, baseline, trace, arrivals, rate, duration, overlap, seed, ttft_ms, tpot_ms)
         _of_claim(scenario, console, format)
         return
-    request = SimulateRequest(
+    request = request_of(scenario, plan, baseline, trace, arrivals, rate, duration, overlap, seed, ttft_ms, tpot_ms)
+    report = run(request, console)
+    report["notes"] = console.notes
+    _emit(report, format)
+
+
+def request_of(
+    scenario: Path, plan: str, baseline: str, trace: list[Path] | None, arrivals: list[str] | None, rate: float | None,
+    duration: float | None, overlap: str, seed: int | None, ttft_ms: float | None, tpot_ms: float | None,
+) -> SimulateRequest:  # fmt: skip
+    """The scenario and what the options change."""
+    from easybalance_sim.deployment.request import SimulateRequest
+
+    return SimulateRequest(
         scenario=scenario, plan=plan, baseline=baseline, trace=tuple(trace or ()), arrivals=_sources(arrivals or []),
         rate_per_s=rate, duration_s=duration, overlap=overlap, seed=seed,
         ttft_s=None if ttft_ms is None else ttft_ms / 1e3, tpot_s=None if tpot_ms is None else tpot_ms / 1e3,
     )  # fmt: skip
-    report = run(request, console)
-    report["notes"] = console.notes
-    _emit(report, format)
 
 
 def _emit(report: dict[str, Any], format: Format) -> None:
