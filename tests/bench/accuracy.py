@@ -15,6 +15,8 @@ from tests.bench.accuracy_experts import contiguous_lines, masked_lines
 from tests.bench.accuracy_layers import CEILING, IMBALANCE, Bracket, Ceiling, layer_lines
 from tests.bench.accuracy_links import deepep_lines, look_up_lines, public_lines, shipped_lines
 from tests.bench.accuracy_rows import TABLES, Line
+from tests.bench.accuracy_serving import serving_lines
+from tests.bench.accuracy_serving_text import served_section
 from tests.bench.accuracy_speedup import SpeedUp, trtllm_lines
 
 REPORT = Path(__file__).parents[2] / "reports" / "accuracy.md"
@@ -45,8 +47,15 @@ def main() -> int:
     lines += anchors
     lines += deepep_lines() + look_up_lines() + shipped_lines() + public_lines()
     layers, brackets, ceilings = layer_lines()
-    lines += layers
-    sections = _targets(lines), _speed_ups(speed_ups, regrets), _anchored(anchored), _brackets(brackets, ceilings)
+    serving, served = serving_lines()
+    lines += layers + serving
+    sections = (
+        _targets(lines),
+        _speed_ups(speed_ups, regrets),
+        _anchored(anchored),
+        _brackets(brackets, ceilings),
+        served_section(served),
+    )
     text = "\n\n".join([INTRO.rstrip(), *("\n".join(section) for section in sections), ""]).rstrip() + "\n"
     REPORT.write_text(text, encoding="utf-8")
     sys.stdout.write(text)
