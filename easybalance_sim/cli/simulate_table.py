@@ -135,6 +135,15 @@ def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
     yield f"Steps of {role} ({_engine(pool)}):"
     yield aligned(_rows(report, _POOL, sections))
     yield _memory(pool)
+    if pool["candidates"]:
+        yield f"mean time in the pool with the routing that plans are made from: {_candidates(pool)}"
+
+
+def _candidates(pool: Section) -> str:
+    """Each with what it reached, → the one that was taken."""
+    return ", ".join(
+        f"{'→ ' if one['taken'] else ''}{one['policy']} {_ms(one['mean_time_ms'])} ms" for one in pool["candidates"]
+    )
 
 
 def _engine(pool: Section) -> str:

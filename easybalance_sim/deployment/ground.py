@@ -6,6 +6,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from easybalance_sim.cluster.model_shape import ModelShape
@@ -14,7 +15,7 @@ from easybalance_sim.cost.layer import layer_cost
 from easybalance_sim.cost.profiles import load_profile
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
-from easybalance_sim.load.split import HELD_OUT
+from easybalance_sim.load.split import FIT, HELD_OUT
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session
 from easybalance_sim.replay.traffic import TokenTraffic, Traffic
 from easybalance_sim.simulate.serving.limits import DECODE_ONLY, PREFILL_ONLY
@@ -73,6 +74,11 @@ class Ground:
             session, settings=settings, topology=topology, shape=shape, hardware=hardware, phase=phase, bench=bench
         )
 
+    @cached_property
+    def fitting(self) -> Routed:
+        """Requests of the share that plans are made from."""
+        return _of_side(self.session, self.serve, FIT)
+
     def traffic(self, session: Session) -> Traffic:
         """The trace with its serving share held out."""
         return session.traffic("request", self.serve, self.session.settings.seed)
@@ -105,7 +111,7 @@ def ground_of(
         ground = Ground(
             session=session,
             shape=_of_layers(shape or session.shape, session),
-            routed=_serving(session, serve, seed),
+            routed=_of_side(session, serve, HELD_OUT),
             serve=serve,
         )
     except BaseException:
@@ -130,13 +136,14 @@ def _of_layers(shape: ModelShape, session: Session) -> ModelShape:
     return replace(shape, layers=meta.layers)
 
 
-def _serving(session: Session, serve: float, seed: int) -> Routed:
-    trace = session.trace
+def _of_side(session: Session, serve: float, side: int) -> Routed:
+    """Requests of one side of the split."""
+    trace, seed = session.trace, session.settings.seed
     traffic = session.traffic("request", serve, seed) if isinstance(trace, TokenTrace) else None
     if not isinstance(trace, TokenTrace) or not isinstance(traffic, TokenTraffic) or traffic.split is None:
         raise UsageError("counts do not know requests", where=str(session.settings.traces[0]), fix="give a token trace")
-    held = session.selection().of_side(traffic.split, HELD_OUT)
-    return routed_requests(held.batches(trace), trace.workloads, session.meta.experts, seed=seed)
+    chosen = session.selection().of_side(traffic.split, side)
+    return routed_requests(chosen.batches(trace), trace.workloads, session.meta.experts, seed=seed)
 
 
 def _facts(ground: Ground) -> list[str]:

@@ -40,7 +40,19 @@ def pool_section(prepared: Prepared, place: int) -> dict[str, Any]:
         "kv_lost": {"tokens": lost, "share": lost / before.kv_tokens},
         "before": _plan(before),
         "after": _plan(after),
+        "candidates": _candidates(prepared, place),
     }
+
+
+def _candidates(prepared: Prepared, place: int) -> list[dict[str, Any]]:
+    """The plan before and those that competed with it, none where the scenario names the plan."""
+    if not prepared.choices:
+        return []
+    choice = prepared.choices[place]
+    return [
+        {"policy": one.policy, "mean_time_ms": 1e3 * one.time_s, "taken": at == choice.taken}
+        for at, one in enumerate(choice.candidates)
+    ]
 
 
 def served_section(run: PoolRun, use: PoolUse, station: Station, from_s: float, to_s: float) -> dict[str, Any]:

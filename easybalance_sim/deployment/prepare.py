@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace as replaced
 
 from easybalance_sim.cluster.topology import Topology, topology_of
+from easybalance_sim.deployment.choosing import Choice, choose
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground, ground_of
 from easybalance_sim.deployment.placing import PROPOSALS, place, without_replicas
@@ -19,12 +20,14 @@ from easybalance_sim.deployment.replanning import schedule
 from easybalance_sim.deployment.routing import routing_trace
 from easybalance_sim.deployment.scenario import Scenario
 from easybalance_sim.deployment.schedule import joined
-from easybalance_sim.deployment.stations import Station, evened, station
+from easybalance_sim.deployment.stations import HIDDEN, Station, evened, station
 from easybalance_sim.errors import UsageError
+from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.simulate.serving.routed import strangers
 from easybalance_sim.simulate.serving.workload import Workload
 
+AUTO = "auto"
 BEFORE, AFTER, EVEN = "before", "after", "even"
 KEYS = (BEFORE, AFTER, EVEN)
 """What can be served: the plan before, the plan after, and the plan after with all ranks loaded alike by decree."""
@@ -32,13 +35,15 @@ KEYS = (BEFORE, AFTER, EVEN)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """scenario · ground · before, after: a station per pool · workload: the requests as the scenario has them."""
+    """scenario · ground · before, after: a station per pool · workload: the requests as the scenario has them ·
+    choices: how the plans after were chosen, one per pool, empty where the scenario names a plan for any."""
 
     scenario: Scenario
     ground: Ground
     before: tuple[Station, ...]
     after: tuple[Station, ...]
     workload: Workload
+    choices: tuple[Choice, ...] = ()
 
     @cached_property
     def even(self) -> tuple[Station, ...]:
@@ -59,13 +64,17 @@ def prepare(scenario: Scenario, tell: Listener, ground: Ground | None = None) ->
     ground = ground_of_scenario(scenario, tell) if ground is None else ground
     workload = scenario.workload()
     prompt = float((workload.prompt_tokens - workload.cached_tokens).mean())
-    placed = partial(_placed, scenario, ground, prompt, tell)
-    before = tuple(placed(pool, _before(pool, ground), pool.placement.before) for pool in scenario.pools)
-    if scenario.rebalance is None:
-        after = tuple(placed(pool, topology_of(pool.cluster), pool.placement.after) for pool in scenario.pools)
-    else:
-        after = tuple(_in_turn(scenario, ground, prompt, tell, workload, first) for first in before)
-    ready = Prepared(scenario=scenario, ground=ground, before=before, after=after, workload=workload)
+    making = _Making(scenario=scenario, ground=ground, workload=workload, prompt_tokens=prompt, tell=tell)
+    before = tuple(making.placed(pool, _before(pool, ground), pool.placement.before) for pool in scenario.pools)
+    after = tuple(making.after(first) for first in before)
+    ready = Prepared(
+        scenario=scenario,
+        ground=ground,
+        before=before,
+        after=after,
+        workload=workload,
+        choices=tuple(making.choices) if len(making.choices) == len(before) else (),
+    )
     if len(workload.tenants) > 1:
         for tenant in strangers(ground.routed, workload):
             tell.note(f"the routing trace has no workload {tenant!r}: its requests are routed like any")
@@ -106,27 +115,53 @@ def _before(pool: Pool, ground: Ground) -> Topology:
     return replace(topology, slots_per_rank=np.full(topology.ranks, pool.placement.slots_before))
 
 
-def _placed(
-    scenario: Scenario, ground: Ground, prompt_tokens: float, tell: Listener, pool: Pool, topology: Topology, name: str
-) -> Station:
-    """The plan of that name in a pool with the topology's slots."""
-    session = _session(ground, pool, topology)
-    plan = place(ground, session, name, tell, proposals=pool.placement.proposals or PROPOSALS)
-    return station(ground, pool, session, plan, prompt_tokens=prompt_tokens, seed=scenario.run.seed)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Making:
+    """What every station of a scenario is made from; choices: grows with the plans that are chosen."""
+
+    scenario: Scenario
+    ground: Ground
+    workload: Workload
+    prompt_tokens: float
+    tell: Listener
+    choices: list[Choice] = field(default_factory=list)
+
+    def placed(self, pool: Pool, topology: Topology, name: str) -> Station:
+        """The plan of that name in a pool with the topology's slots."""
+        session = _session(self.ground, pool, topology)
+        return self.ready(pool, session, place(self.ground, session, name, self.tell, proposals=_proposals(pool)))
+
+    def after(self, first: Station) -> Station:
+        """What follows the plan that is there first: plans in turn, the best candidate, or the plan that is named."""
+        pool = first.pool
+        topology = topology_of(pool.cluster)
+        if self.scenario.rebalance is not None:
+            return self._in_turn(first, topology)
+        if pool.placement.after != AUTO:
+            return self.placed(pool, topology, pool.placement.after)
+        session = _session(self.ground, pool, topology)
+        choice = choose(
+            self.ground, pool, session, first.plan, self.workload, HIDDEN[self.scenario.run.overlap], self.tell,
+            proposals=_proposals(pool), prompt_tokens=self.prompt_tokens, seed=self.scenario.run.seed,
+        )  # fmt: skip
+        self.choices.append(choice)
+        return self.ready(pool, session, choice.plan)
+
+    def ready(self, pool: Pool, session: Session, plan: Plan) -> Station:
+        """A plan with its step model."""
+        seed = self.scenario.run.seed
+        return station(self.ground, pool, session, plan, prompt_tokens=self.prompt_tokens, seed=seed)
+
+    def _in_turn(self, first: Station, topology: Topology) -> Station:
+        """Plans that are made anew while they serve."""
+        session = _session(self.ground, first.pool, topology)
+        turns = schedule(self.scenario, self.ground, first.pool, session, first.plan, self.workload, self.tell)
+        stations = [self.ready(first.pool, session, plan) for plan in turns.plans]
+        return replace(stations[-1], model=joined([one.model for one in stations]), schedule=turns)
 
 
-def _in_turn(
-    scenario: Scenario, ground: Ground, prompt_tokens: float, tell: Listener, workload: Workload, first: Station
-) -> Station:
-    """Plans that are made anew while they serve, in the pool of the plan that is there first."""
-    pool = first.pool
-    session = _session(ground, pool, topology_of(pool.cluster))
-    turns = schedule(scenario, ground, pool, session, first.plan, workload, tell)
-    stations = [
-        station(ground, pool, session, plan, prompt_tokens=prompt_tokens, seed=scenario.run.seed)
-        for plan in turns.plans
-    ]
-    return replace(stations[-1], model=joined([one.model for one in stations]), schedule=turns)
+def _proposals(pool: Pool) -> int:
+    return pool.placement.proposals or PROPOSALS
 
 
 def _session(ground: Ground, pool: Pool, topology: Topology) -> Session:

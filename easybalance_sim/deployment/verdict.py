@@ -25,6 +25,12 @@ def _who_wins(report: Section) -> Iterator[str]:
     ]
     if signs[0] * signs[1] < 0:
         yield "which plan is better depends on how much communication hides behind compute: see both ends below"
+    for pool in report["pools"]:
+        if pool["candidates"] and not any(one["taken"] for one in pool["candidates"][1:]):
+            yield (
+                f"{pool['role']} pool: the plan before stays, no candidate served better with the routing that plans are "
+                "made from"
+            )
     before, after = (report[key]["pools"] for key in ("before", "after"))
     for pool, old, new in zip(report["pools"], before, after, strict=True):
         yield from _moved(pool, old, new)
@@ -64,6 +70,6 @@ def _overload(report: Section) -> Iterator[str]:
     ]
     if over:
         yield (
-            f"more requests come than are served: {', '.join(over)}. Times are those of a queue that grows; tokens/s are "
+            f"more requests come than are served: {', '.join(over)}. Times are those of a queue that grows, tokens/s "
             "the most there is"
         )

@@ -1,0 +1,76 @@
+"""Which plan is taken where the scenario leaves it open: what served best with the routing that plans are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from easybalance_sim.deployment.fields import Pool
+from easybalance_sim.deployment.ground import Ground
+from easybalance_sim.deployment.placing import place
+from easybalance_sim.deployment.stations import station
+from easybalance_sim.errors import UsageError
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.session import Listener, Session
+from easybalance_sim.simulate.serving.engine import serve
+from easybalance_sim.simulate.serving.routed import drawn
+from easybalance_sim.simulate.serving.workload import Workload
+
+CANDIDATES = ("window_search", "eplb", "window_search_no_redundancy", "eplb_no_redundancy")
+"""Beside the plan before."""
+WORTH = 0.01
+"""Of the mean time in a pool: the least gain for which the plan before is given up."""
+MOST_REQUESTS = 20_000
+"""Of the scenario's, from the first on, that candidates serve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """policy · time_s: mean seconds of a request in the pool, with the routing of the fitting half."""
+
+    policy: str
+    time_s: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """plan: the one that was taken, place `taken` of the candidates, of which the plan before is the first."""
+
+    plan: Plan
+    candidates: tuple[Candidate, ...]
+    taken: int
+
+
+def choose(
+    ground: Ground, pool: Pool, session: Session, before: Plan, load: Workload, hidden: float, tell: Listener, *,
+    proposals: int, prompt_tokens: float, seed: int,
+) -> Choice:  # fmt: skip
+    """The plan with the least mean time in the pool. before: the plan that is there, and stays unless another gains
+    `WORTH` · load: the scenario's requests. Policies that do not apply are left out."""
+    plans = [before, *_plans(ground, session, tell, proposals)]
+    kept = np.arange(load.requests) < MOST_REQUESTS
+    load, fitting = load.take(kept), replace(ground, routed=ground.fitting)
+    rows = drawn(fitting.routed, load, seed)
+    advance = tell.progress("choosing a plan", len(plans))
+    times = []
+    for plan in plans:
+        made = station(fitting, pool, session, plan, prompt_tokens=prompt_tokens, seed=seed)
+        run = serve(load, rows, made.limits, replace(made.model, hidden=hidden), role=pool.role, seed=seed)
+        times.append(run.present_s / max(1, run.arrived - int(run.refused.sum())))
+        advance(1)
+    best = int(np.argmin(times))
+    taken = best if times[best] < (1 - WORTH) * times[0] else 0
+    names = [Candidate(policy=plan.policy, time_s=time) for plan, time in zip(plans, times, strict=True)]
+    return Choice(plan=plans[taken], candidates=tuple(names), taken=taken)
+
+
+def _plans(ground: Ground, session: Session, tell: Listener, proposals: int) -> list[Plan]:
+    found = []
+    for name in CANDIDATES:
+        try:
+            found.append(place(ground, session, name, tell, proposals=proposals))
+        except UsageError:
+            # A search that cannot win, or experts too few for the ranks: the others compete.
+            continue
+    return found
