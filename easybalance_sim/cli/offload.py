@@ -26,7 +26,7 @@ def offload(
     resident_dtype: offload_options.ResidentDtype = "",
     offload_dtype: offload_options.OffloadDtype = "",
     batch: offload_options.Batches = "",
-    between_us: offload_options.BetweenUs = 0.0,
+    between_us: offload_options.BetweenUs = None,
     within: offload_options.Within = 0.1,
     held_out: offload_options.HeldOut = 0.5,
     workload: options.Workloads = None,
@@ -67,5 +67,11 @@ def _run(request: OffloadRequest, console: Console) -> dict[str, Any]:
 
     report = run_offload(request, console)
     report["figure"] = None
+    if request.figure is not None:
+        from easybalance_sim.files import write_text
+        from easybalance_sim.report.offload_figure import svg_of
+
+        write_text(request.figure, svg_of(report))
+        report["figure"] = str(request.figure)
     report["notes"] = console.notes
     return report

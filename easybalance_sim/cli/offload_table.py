@@ -53,7 +53,7 @@ def _batch(batch: Section) -> Iterator[str]:
 
 def _table(batch: Section, title: str, cell: Callable[[Section], str]) -> str:
     curves = batch["curves"]
-    head = (title, *(f"{100 * one['share']:.3g} %" for one in curves[0]["points"]))
+    head = (title, *(f"{100 * one['share']:.0f} %" for one in curves[0]["points"]))
     rows = [(f"  {_name(curve)}", *(cell(one) for one in curve["points"])) for curve in curves]
     return aligned([head, *rows])
 

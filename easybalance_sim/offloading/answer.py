@@ -11,8 +11,25 @@ Section = Mapping[str, Any]
 
 
 def answers(report: Section) -> list[str]:
-    """A recommendation for every batch size, then what LRU does."""
-    return [line for batch in report["batches"] for line in (_recommended(batch, report), *_claim(batch, report))]
+    """For every batch size what the asked memory gives, a recommendation, and what LRU does."""
+    found = []
+    for batch in report["batches"]:
+        if report["gpu_gb"] is not None:
+            found.append(_with_memory(batch, report))
+        found += [_recommended(batch, report), *_claim(batch, report)]
+    return found
+
+
+def _with_memory(batch: Section, report: Section) -> str:
+    """The shortest steps in the memory that was asked for."""
+    usable = [curve for curve in batch["curves"] if not curve["bound"]]
+    best = min(usable or batch["curves"], key=lambda curve: float(curve["points"][0]["slowdown"]))
+    (point,) = best["points"]
+    return (
+        f"{batch_in_words(batch)}: {report['gpu_gb']:g} GB hold {point['share']:.0%} of the experts; with "
+        f"{name_of(best)} {point['hit_rate']:.0%} of those needed are there and steps take {point['slowdown']:.3g} "
+        f"times as long (P99 waits {point['added_us']['p99'] / 1e3:.3g} ms)"
+    )
 
 
 def _recommended(batch: Section, report: Section) -> str:

@@ -96,6 +96,8 @@ def prepare(request: OffloadRequest, tell: Listener) -> Ready:
         tell.note(line)
     if offloaded.expert_bytes < resident.expert_bytes:
         tell.note(f"copies in {offloaded.dtype} are fewer bytes; what they cost in quality is not judged")
+    elif offloaded.dtype != resident.dtype:
+        tell.note(f"copies in {offloaded.dtype} are no fewer bytes than in {resident.dtype}")
     return Ready(
         request=request, session=session, resident=resident, offloaded=offloaded, link=link_of(request.host),
         cost=cost, attention=attention, outside=outside, recorded=recorded,

@@ -60,6 +60,7 @@ def _head(ready: Ready) -> dict[str, Any]:
         "ahead": request.ahead,
         "between_us": request.between_us,
         "within": request.within,
+        "gpu_gb": request.gpu_gb,
         "claimed_hit_rate": CLAIMED_HIT_RATE,
     }
 
