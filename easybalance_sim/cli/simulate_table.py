@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from easybalance_sim.cli.console import aligned
 
+WIDTH = 100
 Section = Mapping[str, Any]
 Form = Callable[[float], str]
 
@@ -78,8 +80,10 @@ def _head(report: Section) -> str:
         [
             report["scenario"]["title"],
             *(f"  {line}" for line in report["scenario"]["why"].strip().splitlines()),
-            f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, "
-            f"on {' and '.join(_cluster(pool) for pool in report['pools'])}",
+            _wrapped(
+                f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, "
+                f"on {' and '.join(_cluster(pool) for pool in report['pools'])}"
+            ),
             f"{load['requests']:,} requests in {load['span_s']:,.0f} s ({_rate(load['rate_per_s'])}/s), "
             f"{load['scored']:,} scored; prompts of {load['prompt_tokens']['mean']:,.0f} tokens, answers of "
             f"{load['output_tokens']['mean']:,.0f}{cached}",
@@ -104,7 +108,7 @@ def _verdict(report: Section) -> str:
             f"TPOT P99 {_to(before, after, 'tpot_ms.p99', _ms)} ms (ranks loaded alike: "
             f"{_ms(_value(even, 'tpot_ms.p99'))}); TTFT P99 {_to(before, after, 'ttft_ms.p99', _ms)} ms "
             f"({_ms(_value(even, 'ttft_ms.p99'))})",
-            *report["verdict"],
+            *(_wrapped(line) for line in report["verdict"]),
         ]
     )
 
@@ -136,31 +140,17 @@ def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
     yield aligned(_rows(report, _POOL, sections))
     yield _memory(pool)
     if pool["candidates"]:
-        yield f"mean time in the pool with the routing that plans are made from: {_candidates(pool)}"
+        yield _wrapped(f"mean time in the pool with the routing that plans are made from: {_candidates(pool)}")
 
 
 def _candidates(pool: Section) -> str:
-    """Each with what it reached, → the one that was taken."""
-    return ", ".join(
-        f"{'→ ' if one['taken'] else ''}{one['policy']} {_ms(one['mean_time_ms'])} ms" for one in pool["candidates"]
-    )
+    """Each with what it reached, the best first, → the one that was taken."""
+    ranked = sorted(pool["candidates"], key=lambda one: float(one["mean_time_ms"]))
+    return ", ".join(f"{'→ ' if one['taken'] else ''}{one['policy']} {_ms(one['mean_time_ms'])} ms" for one in ranked)
 
 
-def _engine(pool: Section) -> str:
-    ranks = f"{pool['data_ranks']} data-parallel of {pool['gpus'] // pool['data_ranks']} GPU"
-    ranks += "s" if pool["gpus"] != pool["data_ranks"] else ""
-    return f"{ranks}, {pool['limits']['batch_tokens']:,} tokens a step each, all-to-all {pool['all_to_all']}"
-
-
-def _memory(pool: Section) -> str:
-    before, after = pool["before"], pool["after"]
-    slots = f"{before['slots_per_rank']} → {after['slots_per_rank']} slots per rank"
-    if pool["kv_given"]:
-        return f"{slots}; the scenario says how much KV cache there is, so replicas take none of it"
-    lost = pool["kv_lost"]
-    if lost["tokens"] <= 0:
-        return f"{slots}: no KV cache is lost to replicas"
-    return f"{slots}: replicas and their buffers take {lost['tokens']:,} tokens of KV cache ({_share(lost['share'])})"
+def _wrapped(line: str) -> str:
+    return "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _bracket(report: Section) -> str:

@@ -17,8 +17,11 @@ from easybalance_sim.simulate.serving.engine import serve
 from easybalance_sim.simulate.serving.routed import drawn
 from easybalance_sim.simulate.serving.workload import Workload
 
-CANDIDATES = ("window_search", "eplb", "window_search_no_redundancy", "eplb_no_redundancy")
-"""Beside the plan before."""
+SLOTS, NODES = ("window_search", "eplb"), ("eplb_hierarchical", "eplb_relabelled")
+CANDIDATES = (*SLOTS, *(f"{name}_no_redundancy" for name in SLOTS), "round_robin")
+"""Beside the plan before, and `NODES` where there is more than one."""
+LAYERS = 8
+"""That stand for all of a model when candidates are compared."""
 WORTH = 0.01
 """Of the mean time in a pool: the least gain for which the plan before is given up."""
 MOST_REQUESTS = 20_000
@@ -55,7 +58,7 @@ def choose(
     advance = tell.progress("choosing a plan", len(plans))
     times = []
     for plan in plans:
-        made = station(fitting, pool, session, plan, prompt_tokens=prompt_tokens, seed=seed)
+        made = station(fitting, pool, session, plan, prompt_tokens=prompt_tokens, seed=seed, layers=LAYERS)
         run = serve(load, rows, made.limits, replace(made.model, hidden=hidden), role=pool.role, seed=seed)
         times.append(run.present_s / max(1, run.arrived - int(run.refused.sum())))
         advance(1)
@@ -67,7 +70,7 @@ def choose(
 
 def _plans(ground: Ground, session: Session, tell: Listener, proposals: int) -> list[Plan]:
     found = []
-    for name in CANDIDATES:
+    for name in (*CANDIDATES, *(NODES if session.topology.nodes > 1 else ())):
         try:
             found.append(place(ground, session, name, tell, proposals=proposals))
         except UsageError:

@@ -57,14 +57,18 @@ class Station:
         return self.limits.kv_blocks * self.limits.block_tokens * self.pool.data_ranks
 
 
-def station(ground: Ground, pool: Pool, session: Session, plan: Plan, *, prompt_tokens: float, seed: int) -> Station:
-    """Make a plan ready. prompt_tokens: of a request that are to be computed, on average. Raises `UsageError` when the
-    weights leave no room for a cache, or nobody knows how much they leave."""
+def station(
+    ground: Ground, pool: Pool, session: Session, plan: Plan, *, prompt_tokens: float, seed: int, layers: int = 0
+) -> Station:
+    """Make a plan ready. prompt_tokens: of a request that are to be computed, on average · layers: so many of them,
+    evenly spread, stand for all (that is quick), 0 = each for itself. Raises `UsageError` when the weights leave no
+    room for a cache, or nobody knows how much they leave."""
     cost = session.bench.cost(plan)
     attention, outside = _beside(ground, pool, session)
+    chosen = np.unique(np.linspace(0, plan.layers - 1, min(layers or plan.layers, plan.layers)).round().astype(int))
     model = step_model(
-        ground.routed,
-        plan,
+        replace(ground.routed, experts=frozen(ground.routed.experts[:, chosen])),
+        replace(plan, expert_of_slot=plan.expert_of_slot[chosen]),
         session.topology,
         cost,
         attention=AttentionSeconds(
@@ -80,9 +84,10 @@ def station(ground: Ground, pool: Pool, session: Session, plan: Plan, *, prompt_
         data_ranks=pool.data_ranks,
         rule=session.bench.rule,
         run_tokens=max(1, min(pool.engine.chunk_tokens, round(prompt_tokens))),
-        layer_ids=session.meta.layers,
+        layer_ids=tuple(session.meta.layers[at] for at in chosen),
         seed=seed,
     )
+    model = _over(model, plan.layers)
     memory = _memory(ground, pool, session, plan)
     reasons = dict.fromkeys((*model.reasons, *attention.reasons, *outside.reasons))
     return Station(
@@ -107,6 +112,24 @@ def evened(model: StepModel) -> StepModel:
         chance_rows=frozen(np.zeros_like(model.even_expert_s), np.float64),
         expert_s=frozen(np.broadcast_to(model.even_expert_s[:, None], ranks), np.float64),
         arrive_s=frozen(np.broadcast_to(model.even_arrive_s[:, :, None], model.arrive_s.shape), np.float64),
+    )
+
+
+def _over(model: StepModel, layers: int) -> StepModel:
+    """The model with each of its layers in place of as many as there are for one."""
+    if model.layers == layers:
+        return model
+    at = np.arange(layers) * model.layers // layers
+    return replace(
+        model,
+        mean=model.mean[:, at],
+        spread=model.spread[:, at],
+        expert_s=model.expert_s[at],
+        chance_rows=model.chance_rows[at],
+        even_expert_s=model.even_expert_s[at],
+        arrive_s=model.arrive_s[:, at],
+        even_arrive_s=model.even_arrive_s[:, at],
+        leave_s=model.leave_s[:, at],
     )
 
 

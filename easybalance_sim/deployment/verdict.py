@@ -28,8 +28,8 @@ def _who_wins(report: Section) -> Iterator[str]:
     for pool in report["pools"]:
         if pool["candidates"] and not any(one["taken"] for one in pool["candidates"][1:]):
             yield (
-                f"{pool['role']} pool: the plan before stays, no candidate served better with the routing that plans are "
-                "made from"
+                f"{pool['role']} pool: the plan before stays, no candidate served better with the routing that plans "
+                "are made from"
             )
     before, after = (report[key]["pools"] for key in ("before", "after"))
     for pool, old, new in zip(report["pools"], before, after, strict=True):
