@@ -64,7 +64,6 @@ def offset(
     """
     console = Console()
     report_table.warn_of_first_run(console, COMPILING)
-    from easybalance_sim.errors import UsageError
     from easybalance_sim.mechanisms.request import OffsetRequest
     from easybalance_sim.planning.session import Settings
 
@@ -74,10 +73,8 @@ def offset(
         )
         _of_scenario(scenario, console, format)
         return
-    if not traces:
-        raise UsageError("which trace?", where="TRACE", fix="name a token trace, or a --scenario")
     settings = Settings(
-        traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node, model=model,
+        traces=_named(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node, model=model,
         profile=profile, phase=phase, workloads=tuple(workload or ()), dispatch=dispatch, all_to_all=all_to_all,
         seed=seed, device=device,
     )  # fmt: skip
@@ -90,6 +87,14 @@ def offset(
     )  # fmt: skip
     report = _run(request, console)
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))
+
+
+def _named(traces: list[Path] | None) -> tuple[Path, ...]:
+    from easybalance_sim.errors import UsageError
+
+    if not traces:
+        raise UsageError("which trace?", where="TRACE", fix="name a token trace, or a --scenario")
+    return tuple(traces)
 
 
 def _require_alone(*others: object) -> None:

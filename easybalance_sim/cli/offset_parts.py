@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from easybalance_sim.cli.console import aligned
@@ -11,6 +11,16 @@ LEAST_DELAY = 2
 """Of the row that limits are taken from."""
 
 Section = Mapping[str, Any]
+
+
+def remarked(row: Section) -> str:
+    """A mark behind the name of what is not offered."""
+    return " †" if row["remark"] else ""
+
+
+def remarks(rows: Sequence[Section]) -> Iterator[str]:
+    """What the mark stands for."""
+    yield from dict.fromkeys(f"  † {row['remark']}" for row in rows if row["remark"])
 
 
 def _feedback(section: Section) -> Iterator[str]:
@@ -41,6 +51,7 @@ def _feedback(section: Section) -> Iterator[str]:
     runs: list[tuple[str, ...]] = [head, ("  none", "", f"{none['step_mean']:.3f}", f"{none['window_mean']:.3f}", "")]
     runs += [_controller(run) for run in section["runs"]]
     yield aligned(runs)
+    yield from remarks(section["runs"])
     if not any(run["latency_gain"] for run in section["runs"]):
         yield "  only windows get more even: with a barrier per layer that is no gain in latency"
 
@@ -55,8 +66,13 @@ def _controller(run: Section) -> tuple[str, ...]:
         grown = f"{max(stability['heat_ratio'], stability['layer_ratio']):.2f} × the error"
         settles = "UNSTABLE: " + ", ".join(sign for sign in (period, grown if stability["grows"] else "") if sign)
     balance = run["balance"]
-    remark = f" ({run['remark']})" if run["remark"] else ""
-    return f"  {run['name']}{remark}", near, f"{balance['step_mean']:.3f}", f"{balance['window_mean']:.3f}", settles
+    return (
+        f"  {run['name']}{remarked(run)}",
+        near,
+        f"{balance['step_mean']:.3f}",
+        f"{balance['window_mean']:.3f}",
+        settles,
+    )
 
 
 def _sensing(section: Section) -> Iterator[str]:
