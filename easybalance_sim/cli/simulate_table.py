@@ -80,10 +80,8 @@ def _head(report: Section) -> str:
         [
             report["scenario"]["title"],
             *(f"  {line}" for line in report["scenario"]["why"].strip().splitlines()),
-            _wrapped(
-                f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, "
-                f"on {' and '.join(_cluster(pool) for pool in report['pools'])}"
-            ),
+            f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, on",
+            *(f"  {_cluster(pool)}" for pool in report["pools"]),
             f"{load['requests']:,} requests in {load['span_s']:,.0f} s ({_rate(load['rate_per_s'])}/s), "
             f"{load['scored']:,} scored; prompts of {load['prompt_tokens']['mean']:,.0f} tokens, answers of "
             f"{load['output_tokens']['mean']:,.0f}{cached}",
@@ -141,6 +139,23 @@ def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
     yield _memory(pool)
     if pool["candidates"]:
         yield _wrapped(f"mean time in the pool with the routing that plans are made from: {_candidates(pool)}")
+
+
+def _engine(pool: Section) -> str:
+    ranks = f"{pool['data_ranks']} data-parallel of {pool['gpus'] // pool['data_ranks']} GPU"
+    ranks += "s" if pool["gpus"] != pool["data_ranks"] else ""
+    return f"{ranks}, {pool['limits']['batch_tokens']:,} tokens a step each, all-to-all {pool['all_to_all']}"
+
+
+def _memory(pool: Section) -> str:
+    before, after = pool["before"], pool["after"]
+    slots = f"{before['slots_per_rank']} → {after['slots_per_rank']} slots per rank"
+    if pool["kv_given"]:
+        return f"{slots}; the scenario says how much KV cache there is, so replicas take none of it"
+    lost = pool["kv_lost"]
+    if lost["tokens"] <= 0:
+        return f"{slots}: no KV cache is lost to replicas"
+    return f"{slots}: replicas and their buffers take {lost['tokens']:,} tokens of KV cache ({_share(lost['share'])})"
 
 
 def _candidates(pool: Section) -> str:
