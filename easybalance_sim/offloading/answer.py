@@ -41,8 +41,9 @@ def _recommended(batch: Section, report: Section) -> str:
     if best is None or best["within_from"]["gpu_bytes"] >= whole:
         return (
             f"{batch_in_words(batch)}: keep all experts on the GPU ({gigabytes(whole)}): with any fewer, steps are "
-            f"more than {limit} longer, as one expert takes {report['host']['expert_us']:.3g} µs on the link and a "
-            f"layer {batch['all_resident']['layer_us']:.3g} µs"
+            f"more than {limit} longer; a layer needs {batch['experts_per_layer']:.3g} experts, each takes "
+            f"{report['host']['expert_us']:.3g} µs on the link, and the layer "
+            f"{batch['all_resident']['layer_us']:.3g} µs"
         )
     reach = best["within_from"]
     return (

@@ -161,7 +161,9 @@ def _sizes(request: OffloadRequest, ground: Ground) -> tuple[int, ...]:
         wanted = [ground.experts_in(request.gpu_gb * 1e9)]
     if min(wanted) < least:
         raise UsageError(
-            f"a cache of {min(wanted)} experts has not one for each of {least} {'layers' if least > 1 else 'caches'}",
+            f"{min(wanted)} of the experts are not one for each of {least} layers"
+            if least > 1
+            else "not one expert fits",
             where="--cached-share" if request.gpu_gb is None else f"--gpu-gb {request.gpu_gb:g}",
             fix=f"give at least {ground.gpu_bytes(least) / 1e9:.3g} GB, or {least / items:.2g} of the experts",
         )
