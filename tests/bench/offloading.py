@@ -25,7 +25,8 @@ Made by `python -m tests.bench.offloading` from two recordings of routing: gpt-o
 215,438 decoded tokens of 703 requests, queued by `ebsim trace convert --concurrency 8`) and the small model of
 `traces/tinymoe.parquet` (8 layers of 64 experts, top 6, 212,436 tokens of 1,700 requests). Caches fill and predictors
 learn on the first half of the steps, the second is judged. Seconds are those of one H200 by the cost model,
-uncalibrated for both models, links nominal × 0.8: read the ratios. What the words mean: docs/method.md, "Experts off the GPU".
+uncalibrated for both models, links nominal × 0.8: read the ratios. What the words mean:
+docs/method.md, "Experts off the GPU".
 
 ![Hit rate and step time of gpt-oss-20b](offloading.svg)
 """
