@@ -98,7 +98,7 @@ def _start_decoding(request, rank, model, state):  # type: ignore[no-untyped-def
     request.stage = DECODING
     rank.context += _known(request)
     state.totals[0].decoders += 1
-    add_rows(state.sums, model, request.decode, 1.0)
+    add_rows(state.sums[request.rank % len(state.sums)], model, request.decode, 1.0)
 
 
 @bare_njit()
@@ -109,7 +109,7 @@ def _stop_decoding(request, rank, model, state):  # type: ignore[no-untyped-def]
     if state.totals[0].decoders == 0:
         state.sums[:] = 0.0
     else:
-        add_rows(state.sums, model, request.decode, -1.0)
+        add_rows(state.sums[request.rank % len(state.sums)], model, request.decode, -1.0)
 
 
 @bare_njit()
@@ -160,6 +160,7 @@ def _decode(d, model, rules, state):  # type: ignore[no-untyped-def]
         rank.tokens += 1
         rank.served += 1
     rank.reads = rank.context
+    rank.decodes = 1
 
 
 @bare_njit()
@@ -224,24 +225,20 @@ def _prompts(d, rules, state):  # type: ignore[no-untyped-def]
 
 @bare_njit()
 def _put_together(model, rules, state):  # type: ignore[no-untyped-def]
-    """Schedules the next step; returns whether decoding requests are in it."""
-    ranks = len(state.ranks)
+    """Schedules the next step; returns how many requests are in it."""
+    prompts_alone = rules.schedule == PREFILL_FIRST and rules.role != DECODE_ONLY
+    served = 0
     state.totals[0].chunks = 0
-    for d in range(ranks):
+    for d in range(len(state.ranks)):
         rank = state.ranks[d]
-        rank.tokens, rank.reads, rank.pairs, rank.served, rank.preempted = 0, 0, 0.0, 0, 0
-    alone = rules.schedule == PREFILL_FIRST and rules.role != DECODE_ONLY
-    if alone:
-        for d in range(ranks):
-            _prompts(d, rules, state)
-        if state.totals[0].chunks > 0:
-            return False
-    for d in range(ranks):
-        _decode(d, model, rules, state)
-    if not alone:
-        for d in range(ranks):
-            _prompts(d, rules, state)
-    return True
+        rank.tokens, rank.reads, rank.pairs, rank.served, rank.decodes, rank.preempted = 0, 0, 0.0, 0, 0, 0
+        if not prompts_alone:
+            _decode(d, model, rules, state)
+        _prompts(d, rules, state)
+        if prompts_alone and rank.served == 0:
+            _decode(d, model, rules, state)
+        served += rank.served
+    return served
 
 
 @bare_njit()
@@ -255,7 +252,7 @@ def _leave(request, rank, totals):  # type: ignore[no-untyped-def]
 
 
 @bare_njit()
-def _advance(d, decodes, model, rules, state):  # type: ignore[no-untyped-def]
+def _advance(d, model, rules, state):  # type: ignore[no-untyped-def]
     """What the step that just ended did to the requests of rank d."""
     rank, totals, kept = state.ranks[d], state.totals[0], 0
     for k in range(rank.running):
@@ -263,7 +260,7 @@ def _advance(d, decodes, model, rules, state):  # type: ignore[no-untyped-def]
         request = state.requests[i]
         stays = True
         if request.stage == DECODING:
-            if decodes:
+            if rank.decodes == 1:
                 totals.decode_tokens += 1
                 rank.load += 1
                 stays = request.left > 1
@@ -317,7 +314,7 @@ def _note(state):  # type: ignore[no-untyped-def]
     for d in range(len(state.ranks)):
         for k in range(state.ranks[d].running):
             i = state.slots[d, k]
-            if state.requests[i].stage == DECODING:
+            if state.ranks[d].decodes == 1 and state.requests[i].stage == DECODING:
                 state.noted[state.totals[0].noted] = i
                 state.totals[0].noted += 1
 
@@ -326,16 +323,15 @@ def _note(state):  # type: ignore[no-untyped-def]
 def _step(b, note, model, rules, state):  # type: ignore[no-untyped-def]
     """One step; False where it has no tokens."""
     totals = state.totals[0]
-    decodes = _put_together(model, rules, state)
-    if totals.chunks == 0 and totals.decoders == 0:
+    if _put_together(model, rules, state) == 0:
         return False
     totals.noted = 0
-    if note and decodes:
+    if note:
         _note(state)
-    step = step_seconds(model, state, decodes, state.busy[b])
+    step = step_seconds(model, state, state.busy[b])
     _account(b, step, rules, state)
     for d in range(len(state.ranks)):
-        _advance(d, decodes, model, rules, state)
+        _advance(d, model, rules, state)
     totals.step += 1
     if totals.step % REBUILD_STEPS == 0:
         rebuild(model, state)

@@ -23,19 +23,24 @@ def add_rows(sums, model, q, times):  # type: ignore[no-untyped-def]
 def rebuild(model, state):  # type: ignore[no-untyped-def]
     state.sums[:] = 0.0
     for d in range(len(state.ranks)):
+        sums = state.sums[d % len(state.sums)]
         for k in range(state.ranks[d].running):
             request = state.requests[state.slots[d, k]]
             if request.stage == DECODING:
-                add_rows(state.sums, model, request.decode, 1.0)
+                add_rows(sums, model, request.decode, 1.0)
 
 
 @bare_njit()
-def _sum_rows(model, state, decodes):  # type: ignore[no-untyped-def]
+def _sum_rows(model, state):  # type: ignore[no-untyped-def]
     rows, sums = state.rows, state.sums
-    for m in range(rows.shape[0]):
-        for l in range(rows.shape[1]):  # noqa: E741
-            for r in range(rows.shape[2]):
-                rows[m, l, r] = sums[m, l, r] if decodes else 0.0
+    rows[:] = 0.0
+    for d in range(len(sums)):
+        if state.ranks[d].decodes == 0:
+            continue
+        for m in range(rows.shape[0]):
+            for l in range(rows.shape[1]):  # noqa: E741
+                for r in range(rows.shape[2]):
+                    rows[m, l, r] += sums[d, m, l, r]
     for c in range(state.totals[0].chunks):
         add_rows(rows, model, state.chunks[c].row, np.float64(state.chunks[c].tokens))
 
@@ -81,13 +86,13 @@ def _knots(rows, knot, last):  # type: ignore[no-untyped-def]
 
 
 @bare_njit()
-def step_seconds(model, state, decodes, busy):  # type: ignore[no-untyped-def]
+def step_seconds(model, state, busy):  # type: ignore[no-untyped-def]
     """Seconds of the step that is put together in `state`; adds its parts to `seconds`, the experts' to `busy`."""
     rows, seconds, scalars, knot = state.rows, state.seconds[0], model.scalars[0], model.scalars[0].knot
     expert_s, even_expert_s, chance_rows, noise = model.expert_s, model.even_expert_s, model.chance_rows, model.noise
     arrive_s, even_arrive_s, leave_s = model.arrive_s, model.even_arrive_s, model.leave_s
     layers, ranks, last = rows.shape[1], rows.shape[2], expert_s.shape[2] - 2
-    _sum_rows(model, state, decodes)
+    _sum_rows(model, state)
     place = (state.totals[0].step + 1) * STRIDE % 2**32 % (len(noise) - layers * ranks + 1)
     attention, tokens = _attention(state.ranks, scalars)
     outside = scalars.host + max(scalars.outside_weights, scalars.outside_token * tokens)

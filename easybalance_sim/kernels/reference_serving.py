@@ -183,8 +183,8 @@ class _Engine:
 
     def step(self, bucket: int, note: bool) -> bool:
         """One step; False where it has no tokens."""
-        decodes = self.put_together()
-        decoding = [request for rank in self.ranks for request in rank.decoding if decodes]
+        self.put_together()
+        decoding = [request for rank in self.ranks if rank.step.decodes for request in rank.decoding]
         tokens = [(row, count) for _, row, count in self.chunks] + [(request.decode, 1) for request in decoding]
         if not tokens:
             return False
@@ -196,27 +196,22 @@ class _Engine:
         self.state.busy[bucket] += spent.busy
         self.account(bucket, spent.total)
         for rank in self.ranks:
-            self.advance(rank, decodes)
+            self.advance(rank)
         self.totals["step"] += 1
         return True
 
-    def put_together(self) -> bool:
-        """Schedules the next step; returns whether decoding requests are in it."""
+    def put_together(self) -> None:
+        """Schedules the next step."""
         self.chunks = []
         for rank in self.ranks:
             rank.step = RankStep()
-        alone = self.rules.schedule == PREFILL_FIRST and self.rules.role != DECODE_ONLY
-        if alone:
-            for rank in self.ranks:
+            if self.rules.schedule == PREFILL_FIRST and self.rules.role != DECODE_ONLY:
                 self.prompts(rank)
-            if self.chunks:
-                return False
-        for rank in self.ranks:
-            self.decode(rank)
-        if not alone:
-            for rank in self.ranks:
+                if not rank.step.served:
+                    self.decode(rank)
+            else:
+                self.decode(rank)
                 self.prompts(rank)
-        return True
 
     def decode(self, rank: _Rank) -> None:
         for request in list(rank.running):
@@ -232,6 +227,7 @@ class _Engine:
                 request.room = self.rules.block_tokens
             request.room -= 1
         decoding = rank.decoding
+        rank.step.decodes = True
         rank.step.tokens = rank.step.served = len(decoding)
         rank.step.reads = sum(request.known for request in decoding)
 
@@ -301,10 +297,10 @@ class _Engine:
         totals["present_s"] += totals["present"] * step
         totals["now"] += step
 
-    def advance(self, rank: _Rank, decodes: bool) -> None:
+    def advance(self, rank: _Rank) -> None:
         """What the step that just ended did to the requests of a rank."""
         for request in list(rank.running):
-            if request.stage == DECODING and decodes:
+            if request.stage == DECODING and rank.step.decodes:
                 self.totals["decode_tokens"] += 1
                 request.left -= 1
             elif request.stage == PROMPT and request.held == request.known:

@@ -18,12 +18,14 @@ Floats = npt.NDArray[np.float64]
 @dataclass(kw_only=True)
 class RankStep:
     """What a data-parallel rank has in a step. tokens · reads: cached that decoding requests read · pairs: prompt
-    tokens times the tokens they attend to · served: requests with tokens."""
+    tokens times the tokens they attend to · served: requests with tokens · decodes: those past their
+    prompt are in it."""
 
     tokens: int = 0
     reads: int = 0
     pairs: float = 0.0
     served: int = 0
+    decodes: bool = False
     preempted: bool = False
 
 

@@ -58,11 +58,12 @@ while the prompt is not done · blocks, room: of its cache, free places in the l
 preemptions · refused: 0 or 1."""
 
 DATA_RANK = _record(
-    f8="pairs", i8="free load context tokens reads", i4="head tail queued running served", i1="preempted"
+    f8="pairs", i8="free load context tokens reads", i4="head tail queued running served", i1="decodes preempted"
 )
 """head, tail, queued: of its queue · running: requests that hold cache · free: blocks · load: tokens of its requests ·
 context: tokens that its decoding requests read; of the step: tokens, reads, pairs as `AttentionSeconds` has them ·
-served: requests with tokens · preempted: 0 or 1."""
+served: requests with tokens · decodes: whether those past their prompt are in it ·
+preempted."""
 
 CHUNK = _record(i4="request row tokens")
 """Prompt tokens in the step, spread like row `row` of `Model.mean`."""
@@ -126,7 +127,8 @@ class State(NamedTuple):
 
     requests: `REQUEST`[N] · ranks: `DATA_RANK`[D] · slots: int32[D, running] requests that hold cache in order of
     admission · chunks: `CHUNK`[D · running] in the step · noted: int32[D · running] decoding requests in the step to
-    record · sums: float64[2, L, R] mean rows and variance of decoding requests · rows: float64[2, L, R] of the step ·
+    record · sums: float64[1 or D, 2, L, R] mean rows and variance of decoding requests, of each rank where ranks may
+    have steps without them · rows: float64[2, L, R] of the step ·
     buckets: `BUCKET`[B] · busy: float64[B, R] seconds that experts compute · totals: `TOTALS`[1] · seconds:
     `SECONDS`[1].
     """

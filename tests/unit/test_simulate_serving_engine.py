@@ -12,7 +12,7 @@ import pytest
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import FloatArray
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import EbsimError, UsageError
 from easybalance_sim.kernels.serving_state import STUCK
 from easybalance_sim.simulate.serving.engine import serve
 from easybalance_sim.simulate.serving.pool_run import PoolRun
@@ -108,6 +108,13 @@ def test_prompts_first_stop_answers() -> None:
     workload = asked((0, 1, 3), (0.5, 4, 1))
     assert times(served(workload, chunk_tokens=2)) == [(0, 1, 3), (1, 3, 3)]
     assert times(served(workload, chunk_tokens=2, schedule="prefill-first")) == [(0, 1, 5), (1, 3, 3)]
+
+
+def test_prompts_first_stop_answers_of_their_own_rank_only() -> None:
+    workload = asked((0, 1, 4), (0, 1, 4), (0.5, 4, 1))
+    run = served(workload, ranks=2, router="round-robin", chunk_tokens=2, schedule="prefill-first")
+    assert times(run) == [(0, 1, 6), (0, 1, 4), (1, 3, 3)]
+    assert run.waited == 2
 
 
 @pytest.mark.parametrize(
@@ -229,6 +236,22 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], says: str) -> None:
     model = replace(constant_model(1.0), data_ranks=given.pop("data_ranks", 1))
     with pytest.raises(UsageError, match=says):
         serve(asked((0, 1, 1)), Profiles(**rows), roomy_limits(), model, **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("spread", (1, 1, 2)), ("even_expert_s", (1, 3)), ("expert_s", (1, 1, 1)), ("leave_s", (1, 2))]
+)
+def test_a_step_model_of_odd_shape_is_refused(name: str, shape: tuple[int, ...]) -> None:
+    rows = np.zeros(1, np.int32)
+    odd = replace(constant_model(1.0), **{name: np.zeros(shape)})  # type: ignore[arg-type]
+    with pytest.raises(EbsimError, match=name):
+        serve(asked((0, 1, 1)), Profiles(prefill=rows, decode=rows), roomy_limits(), odd)
+
+
+def test_a_timeline_too_long_is_refused() -> None:
+    rows = np.zeros(1, np.int32)
+    with pytest.raises(UsageError, match="timeline"):
+        serve(asked((9, 1, 1)), Profiles(prefill=rows, decode=rows), roomy_limits(), constant_model(1.0), bucket_s=1e-9)
 
 
 def test_a_step_without_tokens_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ rank then takes in the next token of every request past its prompt and, first co
 prompt is admitted when the cache has room for all of it; an answer takes blocks as it grows, and where none is left the
 request that its rank admitted last gives up its cache, goes to the head of the queue, and computes all its tokens anew
 (vLLM's recompute preemption; Kwon et al., SOSP 2023). In a decode pool such a request computes its prompt there, too.
-Under prefill-first a step is of prompts alone as long as one fits on any rank; a decode pool has no such steps.
+Under prefill-first a rank has a step of prompts alone as long as one fits; not so in a decode pool.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from easybalance_sim.errors import UsageError
 from easybalance_sim.kernels import serving_state as places
 from easybalance_sim.kernels.serving_state import Model, Rules, State
 from easybalance_sim.simulate.serving.conservation import require_conserved, step_seconds
-from easybalance_sim.simulate.serving.kernel_arrays import ROLES, empty_state, model_of, rules_of
+from easybalance_sim.simulate.serving.kernel_arrays import ROLES, empty_state, model_of, require_fitting, rules_of
 from easybalance_sim.simulate.serving.limits import MIXED, Limits
 from easybalance_sim.simulate.serving.pool_run import PoolRun, StepSample, Timeline
 from easybalance_sim.simulate.serving.profiles import Profiles
@@ -32,6 +32,7 @@ from easybalance_sim.simulate.serving.workload import Workload
 __all__ = ["PoolRun", "StepSample", "Timeline", "serve"]
 
 STEPS_AT_ONCE = 2000
+MOST_BUCKETS = 1 << 20
 
 
 def serve(
@@ -78,6 +79,7 @@ def _require(workload: Workload, profile: Profiles, model: StepModel, role: str,
         raise UsageError(f"a run of {end_s:g} s in buckets of {bucket_s:g} s", where="pool", fix="give seconds > 0")
     if model.data_ranks < 1 or model.ranks % model.data_ranks:
         raise UsageError(f"{model.data_ranks} data-parallel ranks on {model.ranks} ranks", where="pool")
+    require_fitting(model)
     for name, rows in (("prefill", profile.prefill), ("decode", profile.decode)):
         if rows.shape != (workload.requests,):
             raise UsageError(f"{len(rows)} rows for {workload.requests} requests", where=f"profile.{name}")
@@ -128,6 +130,8 @@ class _Run:
         if why == places.RECORDED:
             samples.add(_sample(state, before))
         if why == places.FULL:
+            if len(state.buckets) > MOST_BUCKETS:
+                raise UsageError(f"the timeline has more than {MOST_BUCKETS} buckets", where="pool", fix="longer ones")
             self.state = state._replace(buckets=_doubled(state.buckets), busy=_doubled(state.busy))
         if progress is not None and self._gone > done:
             progress(self._gone - done)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from easybalance_sim.arrays import AnyArray, sealed, stream
+from easybalance_sim.arrays import AnyArray, require_shape, sealed, stream
 from easybalance_sim.kernels import serving_state as places
 from easybalance_sim.kernels.serving_state import Model, Rules, State
 from easybalance_sim.simulate.serving.limits import DECODE_ONLY, MIXED, PREFILL_ONLY, ROUTERS, SCHEDULES, Limits
@@ -22,6 +22,24 @@ NOISE = 1 << 18
 
 BUCKETS = 256
 """Of the timeline at first; more are added as a run goes on."""
+
+
+def require_fitting(model: StepModel) -> None:
+    """Raises `EbsimError` naming the array of a step model that does not fit the others: kernels check no bounds."""
+    layers, ranks, knots = model.layers, model.ranks, model.expert_s.shape[-1]
+    shapes: dict[str, tuple[int | None, ...]] = {
+        "mean": (None, layers, ranks),
+        "spread": model.mean.shape,
+        "expert_s": (layers, ranks, max(knots, 2)),
+        "even_expert_s": (layers, knots),
+        "chance_rows": (layers, knots),
+        "arrive_s": (2, layers, ranks),
+        "even_arrive_s": (2, layers),
+        "leave_s": (2, layers),
+        "link_fixed_s": (2,),
+    }
+    for name, shape in shapes.items():
+        require_shape(f"step model's {name}", getattr(model, name), shape)
 
 
 def model_of(model: StepModel, seed: int) -> Model:
@@ -70,7 +88,8 @@ def rules_of(limits: Limits, role: str, end_s: float, bucket_s: float) -> Rules:
 
 def empty_state(workload: Workload, profile: Profiles, model: StepModel, rules: Rules) -> State:
     """Before the first request."""
-    ranks, rows = model.data_ranks, np.zeros((2, model.layers, model.ranks))
+    ranks, rows = model.data_ranks, (2, model.layers, model.ranks)
+    apart = ranks if rules.schedule == places.PREFILL_FIRST and rules.role != places.DECODE_ONLY else 1
     buckets = BUCKETS if rules.bucket_s < math.inf else 1
     requests = {
         "arrival": workload.arrival_s,
@@ -89,8 +108,8 @@ def empty_state(workload: Workload, profile: Profiles, model: StepModel, rules: 
         slots=np.zeros((ranks, rules.running), np.int32),
         chunks=_filled(ranks * rules.running, places.CHUNK, {}),
         noted=np.zeros(ranks * rules.running, np.int32),
-        sums=rows,
-        rows=rows.copy(),
+        sums=np.zeros((apart, *rows)),
+        rows=np.zeros(rows),
         buckets=_filled(buckets, places.BUCKET, {}),
         busy=np.zeros((buckets, model.ranks)),
         totals=_filled(1, places.TOTALS, {}),
