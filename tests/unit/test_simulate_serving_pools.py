@@ -75,6 +75,19 @@ def test_prompts_of_their_own_pool_wait_for_no_answers() -> None:
     assert one.runs[0].decode_tokens == (requests.output_tokens - 1).sum()
 
 
+def test_each_pool_has_rows_of_its_own_model() -> None:
+    """The second pool's model knows three routed requests, the first one's a single one."""
+    requests = workload([20], [3])
+    few, many = skewed_model(0, requests=1), skewed_model(0, requests=3)
+    rows = [Profiles(prefill=np.full(1, q, np.int32), decode=np.full(1, q, np.int32)) for q in (0, 2)]
+    prefill, decode = (Pool(limits=roomy_limits(), model=model) for model in (few, many))
+    transfer = Transfer(bytes_per_token=0.0, bytes_per_s=1.0)
+    service = disaggregated(requests, rows[0], prefill, decode, transfer, RunSettings(), decode_profile=rows[1])
+    assert np.isfinite(service.finish_s).all()
+    with pytest.raises(UsageError, match="a row outside"):
+        disaggregated(requests, rows[1], prefill, decode, transfer, RunSettings(), decode_profile=rows[1])
+
+
 @pytest.mark.parametrize("wrong", [(-1.0, 1.0, 0.0), (1.0, 0.0, 0.0), (1.0, 1.0, -1.0)])
 def test_transfers_that_cannot_be(wrong: tuple[float, float, float]) -> None:
     with pytest.raises(UsageError, match="transfer"):

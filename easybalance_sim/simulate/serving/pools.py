@@ -88,17 +88,26 @@ def colocated(workload: Workload, profile: Profiles, pool: Pool, settings: RunSe
 
 
 def disaggregated(
-    workload: Workload, profile: Profiles, prefill: Pool, decode: Pool, transfer: Transfer, settings: RunSettings
+    workload: Workload,
+    profile: Profiles,
+    prefill: Pool,
+    decode: Pool,
+    transfer: Transfer,
+    settings: RunSettings,
+    *,
+    decode_profile: Profiles | None = None,
 ) -> Service:
     """Prompts in one pool up to the first token, the rest in another once the cache is there. An answer of one token
-    never comes to the second. Raises what `serve` raises."""
+    never comes to the second. decode_profile: rows of the decode pool's model, None = the same as of the first pool's.
+    Raises what `serve` raises."""
     first = _served(workload, profile, prefill, PREFILL_ONLY, settings)
     leaves = first.finish_s + transfer.seconds(workload)
     more = np.flatnonzero(first.finished & (workload.output_tokens > 1))
     order = more[np.argsort(leaves[more], kind="stable")]
     finish, refused, runs = first.finish_s.copy(), first.refused.copy(), [first]
     if len(order):
-        rows = Profiles(prefill=profile.prefill[order], decode=profile.decode[order])
+        rows = decode_profile or profile
+        rows = Profiles(prefill=rows.prefill[order], decode=rows.decode[order])
         second = _served(_arriving(workload, order, leaves), rows, decode, DECODE_ONLY, settings)
         finish[order], refused[order] = second.finish_s, second.refused
         runs.append(second)
