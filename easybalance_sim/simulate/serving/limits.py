@@ -11,8 +11,8 @@ ROUTERS = ("round-robin", "least-loaded", "affinity")
 of a tenant to the rank of its own (tenant mod D), to the least loaded one when that has no room in its queue."""
 
 SCHEDULES = ("decode-first", "prefill-first")
-"""What a step takes in first: running requests, prompts get what is left of the budget (vLLM); or, while prompts wait
-that fit, a step of prompts alone (SGLang's default)."""
+"""What a rank takes into a step first: running requests, prompts get what is left of the budget (vLLM); or, while
+prompts of its own fit, nothing but prompts (SGLang's default)."""
 
 MIXED, PREFILL_ONLY, DECODE_ONLY = "mixed", "prefill", "decode"
 """What a pool does: everything; prompts up to the first token; the rest, with caches that came from elsewhere."""
@@ -21,9 +21,10 @@ MIXED, PREFILL_ONLY, DECODE_ONLY = "mixed", "prefill", "decode"
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Per data-parallel rank. batch_tokens: most tokens of a step · chunk_tokens: most prompt tokens of one request in
-    a step · running: most requests that hold cache at once · kv_blocks: blocks of KV cache · block_tokens: tokens of a
-    block · waiting: most requests in a rank's queue, further ones are refused and counted, 0 = no limit · router: one
-    of `ROUTERS` · schedule: one of `SCHEDULES`. Raises `UsageError` naming the field."""
+    a step · running: most requests that hold cache at once, never more than batch_tokens · kv_blocks: blocks of KV
+    cache · block_tokens: tokens of a block · waiting: most requests in a rank's queue, further ones are refused and
+    counted, 0 = no limit · router: one of `ROUTERS` · schedule: one of `SCHEDULES`. Raises `UsageError` naming the
+    field."""
 
     batch_tokens: int = 8192
     chunk_tokens: int = 8192
