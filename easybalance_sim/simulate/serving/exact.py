@@ -20,12 +20,14 @@ from easybalance_sim.simulate.serving.step_model import StepModel
 MOST_TOKENS = 1 << 17
 """Of the steps that are replayed: about a second for a model of 58 layers."""
 PERCENTILE = 99.0
+FEWEST_TOKENS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tails:
     """Over steps × layers. mean_s, p99_s: MoE seconds of a layer, nothing hidden · mean_imbalance, p99_imbalance: rows
-    of the busiest rank over the mean rank's, both by its speed."""
+    of the busiest rank over the mean rank's, both by its speed, in steps of `FEWEST_TOKENS` per rank and more: in
+    smaller ones it is the number of tokens that tells (all steps when there are no others)."""
 
     mean_s: float
     p99_s: float
@@ -90,16 +92,20 @@ def compare(pieces: Pieces, routed: Routed, replay: Replayed, model: StepModel, 
         rows.append(part.rank_rows)
         seconds.append(cost.seconds(part.slot_tokens, part.distinct, part.rdma, part.nvlink).serial)
     steps = step_loads(model, pieces, seed)
+    fewest = FEWEST_TOKENS * replay.ranks * routed.experts.shape[2] - 0.5
     return StepCheck(
         steps=pieces.steps,
         tokens=int(pieces.count.sum()),
-        model=_tails(layer_parts(model, steps).serial, steps.rows, cost.speed),
-        replayed=_tails(np.concatenate(seconds), np.concatenate(rows), cost.speed),
+        model=_tails(layer_parts(model, steps).serial, steps.rows, cost.speed, fewest),
+        replayed=_tails(np.concatenate(seconds), np.concatenate(rows), cost.speed, fewest),
     )
 
 
-def _tails(seconds: FloatArray, rows: AnyArray, speed: FloatArray) -> Tails:
-    imbalance = (rows / speed).max(axis=2) / np.maximum(rows.sum(axis=2) / speed.sum(), 1e-300)
+def _tails(seconds: FloatArray, rows: AnyArray, speed: FloatArray, fewest: float) -> Tails:
+    """fewest: rows of a step that counts for imbalance."""
+    enough = rows.sum(axis=2).mean(axis=1) >= fewest
+    counted = rows[enough] if enough.any() else rows
+    imbalance = (counted / speed).max(axis=2) / np.maximum(counted.sum(axis=2) / speed.sum(), 1e-300)
     return Tails(
         mean_s=float(seconds.mean()),
         p99_s=float(np.percentile(seconds, PERCENTILE)),

@@ -1,4 +1,4 @@
-"""A step model scaled so that the mean layer takes as long as when tokens are replayed one by one.
+"""A step model scaled so that layers take as long, in the mean and the tail, as when tokens are replayed one by one.
 
 Replayed are steps of requests that were set aside: no request in service stands for them. Two things are scaled: by
 number of rows, `chance_rows`, for the slowest rank's experts; by phase, the seconds per arriving row and per leaving
@@ -31,8 +31,9 @@ SHORTEST_RUN, LONGEST_RUN, RUN_STEPS = 16, 1024, 3
 """Tokens of the prompts at least, at most per rank of a data-parallel one, and steps of them."""
 ONE_TOKENS, ONE_STEPS = 16, 12
 """Answer tokens per rank beside a prompt on one data-parallel rank, and number of such steps."""
-MOST_CHANCE, BISECTIONS = 4.0, 12
-TAIL = 95.0
+CHANCE_SCALES, INERTIA = np.arange(0.0, 4.01, 0.125), 0.002
+"""Among these is the scale of chance sought; one that is 1 farther from 1 must be better by so much."""
+TAIL, TAIL_WEIGHT = 95.0, 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,17 +103,24 @@ def _with_chance(model: StepModel, cases: list[_Case]) -> StepModel:
     if not cases:
         return model
     rows = [float(np.log(case.steps.rows.mean())) for case in cases]
-    scales = []
-    for case in cases:
-        wanted = float(case.seconds.expert.mean())
-
-        def excess(scale: float, case: _Case = case, wanted: float = wanted) -> float:
-            scaled = replace(model, chance_rows=model.chance_rows * scale)
-            return float(expert_seconds(scaled, case.steps).mean()) - wanted
-
-        scales.append(_root(excess, MOST_CHANCE))
+    scales = [_chance_scale(model, case) for case in cases]
     knots = (model.knot * np.arange(model.chance_rows.shape[1])) ** 2
     return replace(model, chance_rows=model.chance_rows * np.interp(np.log(np.maximum(knots, 1e-9)), rows, scales))
+
+
+def _chance_scale(model: StepModel, case: _Case) -> float:
+    def error(scale: float) -> float:
+        found = expert_seconds(replace(model, chance_rows=model.chance_rows * scale), case.steps)
+        return _error(found, case.seconds.expert) + (INERTIA * (scale - 1)) ** 2
+
+    return min(map(float, CHANCE_SCALES), key=error)
+
+
+def _error(found: FloatArray, wanted: FloatArray) -> float:
+    """Sum of the squared errors of mean and tail."""
+    mean = float(found.mean() / wanted.mean() - 1)
+    tail = float(np.percentile(found, TAIL) / np.percentile(wanted, TAIL) - 1)
+    return mean**2 + TAIL_WEIGHT * tail**2
 
 
 def _with_links(model: StepModel, cases: list[_Case]) -> StepModel:
@@ -127,8 +135,7 @@ def _with_links(model: StepModel, cases: list[_Case]) -> StepModel:
 
 
 def _link_scales(model: StepModel, cases: list[_Case], phase: int, part: str) -> tuple[float, float]:
-    """Factors of what arrives and of what leaves with the least sum of squared errors, of means and half-weighted
-    tails."""
+    """Factors of what arrives and of what leaves with the least errors, all cases together."""
     wanted = [getattr(case.seconds, part) for case in cases]
     if not cases or not min(float(seconds.mean()) for seconds in wanted):
         return 1.0, 1.0
@@ -136,12 +143,11 @@ def _link_scales(model: StepModel, cases: list[_Case], phase: int, part: str) ->
     pairs = list(zip(both, wanted, strict=True))
 
     def error(arriving: float, leaving: float) -> float:
-        total = 0.0
-        for (arrive, leave), seconds in pairs:
-            found = model.link_fixed_s[phase] + np.maximum(arriving * arrive, leaving * leave)
-            total += float(found.mean() / seconds.mean() - 1) ** 2
-            total += float(np.percentile(found, TAIL) / np.percentile(seconds, TAIL) - 1) ** 2 / 4
-        return total
+        fixed = model.link_fixed_s[phase]
+        return sum(
+            _error(fixed + np.maximum(arriving * arrive, leaving * leave), seconds)
+            for (arrive, leave), seconds in pairs
+        )
 
     arriving, leaving = _least(error, np.arange(0, 1.6, 0.1), np.arange(0.8, 1.5, 0.1))
     near = np.arange(-0.1, 0.1, 0.01)
@@ -151,12 +157,3 @@ def _link_scales(model: StepModel, cases: list[_Case], phase: int, part: str) ->
 def _least(error: Callable[[float, float], float], first: FloatArray, second: FloatArray) -> tuple[float, float]:
     """The pair of the two grids with the least error."""
     return min(itertools.product(first.tolist(), second.tolist()), key=lambda pair: error(*pair))
-
-
-def _root(excess: Callable[[float], float], most: float) -> float:
-    """Where a rising function is 0, or the end of 0 to `most` that is nearer to it."""
-    low, high = 0.0, most
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-    return (low + high) / 2

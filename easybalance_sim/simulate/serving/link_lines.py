@@ -52,10 +52,19 @@ def _phase(
         return nothing, nothing[:, 0], nothing[:, 0], np.zeros(())
     fixed = max(0.0, float((2 * single - double)[sent].mean()))
     moved = np.maximum(single - fixed * sent, 0.0).sum(axis=0)
-    arrive = moved / np.maximum(rows, 1.0)
+    arrive = _per_row(moved, rows)
     left = _seconds(cost, alone, 1).max(axis=2)
     leave = np.maximum(left - fixed * (left > 0), 0.0).sum(axis=0) / (tokens * len(left))
     return arrive, moved.sum(axis=1) / rows.sum(axis=1), leave, np.array(fixed)
+
+
+def _per_row(moved: FloatArray, rows: FloatArray) -> FloatArray:
+    """float64[L, R] seconds per row. Where few rows arrive it is what leaves that takes long: such a rank has no more
+    per row than those with the mean and more."""
+    busy = rows >= rows.mean(axis=1, keepdims=True)
+    usual = (moved * busy).sum(axis=1, keepdims=True) / np.maximum((rows * busy).sum(axis=1, keepdims=True), 1.0)
+    own = moved / np.maximum(rows, 1.0)
+    return np.asarray(np.where(busy, own, np.minimum(own, usual)))
 
 
 def _seconds(cost: PhaseCost, parts: Sequence[Dispatched], times: int) -> FloatArray:

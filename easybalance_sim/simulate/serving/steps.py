@@ -2,7 +2,7 @@
 
 Means and variances come from the routed requests (`moments`), seconds of the experts from splits of rows over slots
 that are drawn (`curves`), those of the links from replayed steps (`link_lines`). What single ranks do by chance does
-not quite add up to what the slowest one does: `fitting` scales it until the mean is that of replayed steps.
+not quite add up to what the slowest one does: `fitting` scales it until layers are like replayed ones.
 """
 
 from __future__ import annotations
