@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from easybalance_sim.cli.console import aligned
 
 Section = Mapping[str, Any]
-_NAMES = {"before": "plan before", "after": "plan after", "even": "ranks loaded alike"}
+WIDTH = 100
+_NAMES = {"before": "before", "after": "after", "even": "even ranks"}
+_SHORT = {"time to first token": "TTFT", "time per output token": "TPOT", "refused requests": "refusals"}
 
 
 def of(report: Section) -> str:
     """Everything."""
     blocks = ["\n".join(_head(report)), _rates(report), "\n".join(_bracket(report))]
-    blocks += [_fleet(found) for found in report.get("fewest_gpus", ())]
+    blocks += ["\n".join(_fleet(found)) for found in report.get("fewest_gpus", ())]
     blocks += [_replicas(found) for found in report.get("replicas", ())]
     blocks += [_splits(found) for found in report.get("parallelism", ())]
     return "\n\n".join(blocks)
@@ -24,94 +27,121 @@ def _head(report: Section) -> Iterator[str]:
     slo, stated = report["slo"], report["highest_rate"]["stated"]
     yield report["scenario"]["title"]
     yield from (f"  {line}" for line in report["scenario"]["why"].strip().splitlines())
-    before, after = stated["before"]["rate_per_s"], stated["after"]["rate_per_s"]
-    gain = "" if stated["gain"] is None else f" ({100 * (stated['gain'] - 1):+.1f} %)"
     yield ""
     yield (
-        f"{report['gpus']} GPUs hold {_rate(before)} → {_rate(after)} requests/s{gain} with {100 * slo['share']:g} % of "
-        f"them inside"
+        f"{report['gpus']} GPUs hold {_change(stated)} requests/s with {100 * slo['share']:g} % of them inside "
+        f"TTFT {slo['ttft_ms']:,.0f} ms"
     )
-    yield f"TTFT {slo['ttft_ms']:,.0f} ms and TPOT {slo['tpot_ms']:,.1f} ms; ranks loaded alike would hold {_rate(stated['even']['rate_per_s'])}"
+    yield (
+        f"and TPOT {slo['tpot_ms']:,.1f} ms; with the plan after and ranks loaded alike by decree "
+        f"{_rate(stated['even']['rate_per_s'])} (all to {100 * report['tolerance']:g} %)"
+    )
+    for key in ("before", "after"):
+        yield f"  plan {key}: {', '.join(dict.fromkeys(report['plans'][key]))}"
 
 
 def _rates(report: Section) -> str:
-    stated, plans = report["highest_rate"]["stated"], report["plans"]
-    rows = [("", "requests/s", "inside", "TTFT P99, ms", "TPOT P99, ms", "output tokens/s", "KV peak", "ends by")]
-    for key, name in _NAMES.items():
-        made = f": {', '.join(dict.fromkeys(plans[key]))}" if key in plans else ""
-        rows.append((name + made, *_cells(stated[key])))
-    return aligned(rows)
+    stated = report["highest_rate"]["stated"]
+    rows = [("", "requests/s", "inside", "TTFT P99", "TPOT P99", "output tok/s", "KV peak", "ends by")]
+    return aligned([*rows, *((name, *_cells(stated[key])) for key, name in _NAMES.items())])
 
 
-def _cells(found: Section) -> tuple[str, ...]:
+def _cells(found: Section) -> tuple[str, str, str, str, str, str, str]:
     at = found["at"]
     if at is None:
-        return "none", "–", "–", "–", "–", "–", found["ends_by"] or "–"
+        return "none", "–", "–", "–", "–", "–", _ends(found)
+    least, most = at["inside_slo_of_seeds"]
+    spread = "" if least == most else f" ({100 * least:.1f}–{100 * most:.1f})"
     return (
         _rate(found["rate_per_s"]),
-        f"{100 * at['inside_slo']:.1f} %",
+        f"{100 * at['inside_slo']:.1f} %{spread}",
         _ms(at["ttft_p99_ms"]),
         _ms(at["tpot_p99_ms"]),
         f"{at['output_tokens_per_s']:,.0f}",
         f"{100 * at['kv_in_use']:.0f} %",
-        found["ends_by"] or "nothing found",
+        _ends(found),
     )
 
 
 def _bracket(report: Section) -> Iterator[str]:
-    yield "Communication behind compute, from one end to the other:"
+    yield "Communication behind compute, from one end to the other, requests/s before → after:"
     for name, words in (("serial", "none hidden"), ("overlapped", "all hidden")):
-        found = report["highest_rate"]["bracket"][name]
-        gain = "" if found["gain"] is None else f", {100 * (found['gain'] - 1):+.1f} %"
-        yield f"  {words}: {_rate(found['before']['rate_per_s'])} → {_rate(found['after']['rate_per_s'])}{gain}"
-    yield f"  seconds by {'; '.join(report['cost'])}: trust ratios, not figures"
+        yield f"  {words}: {_change(report['highest_rate']['bracket'][name])}"
+    yield from _wrapped(f"seconds by {'; '.join(report['cost'])}: trust ratios, not figures")
 
 
-def _fleet(found: Section) -> str:
+def _fleet(found: Section) -> Iterator[str]:
     """The fewest GPUs of one pool."""
-    words = [
-        f"{key}: {found[key]['gpus'] or 'none tried'}" + ("" if found[key]["gpus"] else " hold it")
-        for key in ("before", "after")
-    ]
-    tried = ", ".join(
-        f"{one['gpus']} {'holds' if one['holds'] else 'cannot be' if one['holds'] is None else 'does not'}"
-        for one in found["after"]["tried"]
-    )
-    return (
-        f"Fewest GPUs of the {found['role']} pool for {_rate(found['rate_per_s'])} requests/s: {'; '.join(words)}\n"
-        f"  tried with the plan after: {tried}"
-    )
+    least = " → ".join(str(found[key]["gpus"] or "none tried") for key in ("before", "after"))
+    rate = _rate(found["rate_per_s"])
+    yield f"Fewest GPUs of the {found['role']} pool for {rate} requests/s, before → after: {least}"
+    for role, gpus in found["others_stay"].items():
+        yield f"  the {role} pool stays at {gpus} GPUs"
+    yield from _wrapped("tried with the plan after: " + ", ".join(_one_tried(one) for one in found["tried"]))
+
+
+def _one_tried(one: Section) -> str:
+    if one["refused"] is not None:
+        return f"{one['gpus']} cannot be ({one['refused']})"
+    return f"{one['gpus']} " + ("holds" if one["after"]["holds"] else f"fails by {_ends(one['after'])}")
 
 
 def _replicas(found: Section) -> str:
-    rows = [("spare slots per rank", "before", "after", "TPOT P99, ms", "KV tokens", "ends by", "plan")]
+    rows = [("spare slots", "before", "after", "TPOT P99", "KV tokens", "ends by", "plan after")]
     rows += [(str(row["spare_slots"]), *_layout(row)) for row in found["rows"]]
     worth = found["worth_buying"]
-    words = "no layout holds any rate" if worth is None else f"{worth} of them are worth buying"
-    more = "" if worth is None else f": more add less than {100 * found['worth_frac']:g} % to the rate"
-    return f"Replicas in the {found['role']} pool: {words}{more}\n{aligned(rows)}"
-
-
-def _splits(found: Section) -> str:
-    rows = [("layout", "before", "after", "TPOT P99, ms", "KV tokens", "ends by", "plan")]
-    rows += [(row["layout"], *_layout(row)) for row in found["rows"]]
-    return (
-        f"The same GPUs of the {found['role']} pool, experts apart or shared: best is {found['best']}\n{aligned(rows)}"
+    words = (
+        "no layout holds any rate"
+        if worth is None
+        else f"{worth} of each rank pay, more add less than {100 * found['worth_frac']:g} % to the rate"
+    )
+    return "\n".join(
+        [f"Replicas in the {found['role']} pool: {words}", aligned(rows), *_refusals(found, "spare_slots")]
     )
 
 
-def _layout(row: Section) -> tuple[str, ...]:
+def _splits(found: Section) -> str:
+    rows = [("experts", "attention", "before", "after", "TPOT P99", "KV tokens", "ends by", "plan after")]
+    rows += [(row["experts"], row["attention"], *_layout(row)) for row in found["rows"]]
+    lines = [f"The same GPUs of the {found['role']} pool:"]
+    for key in ("before", "after"):
+        best = [f"experts {one['experts']} with attention {one['attention']}" for one in found["best"][key]]
+        lines += _wrapped(f"best with the plan {key}: {', '.join(best) or 'none holds any rate'}")
+    return "\n".join([*lines, aligned(rows), *_refusals(found, "experts")])
+
+
+def _layout(row: Section) -> tuple[str, str, str, str, str, str]:
     if row["refused"] is not None:
-        return "–", "–", "–", "–", "–", row["refused"]
+        return "–", "–", "–", "–", "–", "cannot be"
     at = row["after"]["at"]
     return (
         _rate(row["before"]["rate_per_s"]),
         _rate(row["after"]["rate_per_s"]),
         "–" if at is None else _ms(at["tpot_p99_ms"]),
         f"{row['kv_tokens']:,}",
-        row["after"]["ends_by"] or "nothing found",
+        _ends(row["after"]),
         row["after"]["policy"],
     )
+
+
+def _refusals(found: Section, name: str) -> Iterator[str]:
+    for row in found["rows"]:
+        if row["refused"] is not None:
+            yield from _wrapped(f"{row[name]}: {row['refused']}")
+
+
+def _ends(found: Section) -> str:
+    words = str(found["ends_by"] or "nothing found")
+    return _SHORT.get(words, words)
+
+
+def _change(ends: Section) -> str:
+    gain = "" if ends["gain"] is None else f" ({100 * (ends['gain'] - 1):+.1f} %)"
+    return f"{_rate(ends['before']['rate_per_s'])} → {_rate(ends['after']['rate_per_s'])}{gain}"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def _rate(value: float) -> str:
@@ -119,4 +149,4 @@ def _rate(value: float) -> str:
 
 
 def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+    return "–" if value is None else f"{value:,.0f} ms" if value >= 100 else f"{value:,.1f} ms"

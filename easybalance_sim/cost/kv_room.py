@@ -122,7 +122,7 @@ def step_buffers(shape: ModelShape, batch_tokens: int, ranks: int, slots: int, m
     usual number of tokens, engines that take in more send them in turns. Raises `UsageError` for an unknown mode.
     """
     sent = min(batch_tokens, USUAL_BUFFER_TOKENS) if mode == "low_latency" else batch_tokens
-    rows = round(HOTTEST_RANK * sent * shape.top_k)
+    rows = round(min(HOTTEST_RANK, ranks) * sent * shape.top_k)
     peak = Peak(sent=sent, arriving=min(rows, sent * ranks), rows=rows, slot_rows=rows)
     dispatch, activations = buffer_bytes(peak, shape, slots, mode), activation_bytes(peak, shape)
     return None if dispatch is None or activations is None else dispatch + activations

@@ -8,25 +8,36 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from easybalance_sim.deployment.measure import Measured, measure
+from easybalance_sim.deployment.measure import measure
 from easybalance_sim.deployment.prepare import Prepared, workload_at
 from easybalance_sim.deployment.scenario import Scenario
-from easybalance_sim.simulate.serving.results import tpot_s, ttft_s
+from easybalance_sim.deployment.sizing.growth import growth, rise
+from easybalance_sim.simulate.serving.pools import Service
+from easybalance_sim.simulate.serving.results import Slo, summarised, tpot_s, ttft_s
 
 TTFT, TPOT, REFUSED = "time to first token", "time per output token", "refused requests"
+GROWS = "queue grows"
+MOST_GROWTH = 0.02
+"""Seconds of wait per second of arrivals, that is, the overload, from which a rate is not held: as close as a rate is
+looked for."""
 FEW_REQUESTS = 200
 """With fewer of them, one more or less moves the share that keeps the SLO by half a percent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attainment:
-    """Means over seeds. rate_per_s: asked for · inside: share of the scored requests that kept the SLO · late_first,
-    slow, refused: shares whose first token came late, whose further ones came slowly, that were turned away (a request
-    may count twice) · requests: scored, fewest of the seeds · goodput_per_s, output_tokens_per_s, kv_in_use: of the
-    last pool, share of its cache · ttft_p99_s, tpot_p99_s."""
+    """Means over seeds. rate_per_s: asked for · inside: share of the scored requests that kept the SLO, inside_least
+    and inside_most of the seeds · growth: see `sizing.growth` · late_first, slow, refused: shares whose first token
+    came late, whose further ones came slowly, that were turned away · requests: scored, fewest of the seeds ·
+    rise: of the time per token, see `sizing.growth` · goodput_per_s, output_tokens_per_s · kv_in_use: share of the last
+    pool's cache · ttft_p99_s, tpot_p99_s."""
 
     rate_per_s: float
     inside: float
+    inside_least: float
+    inside_most: float
+    growth: float
+    rise: float
     late_first: float
     slow: float
     refused: float
@@ -37,44 +48,69 @@ class Attainment:
     ttft_p99_s: float
     tpot_p99_s: float
 
-    @property
-    def worst(self) -> str:
-        """What most requests fail by."""
+    def holds(self, share: float) -> bool:
+        """Whether that share of the requests keeps the SLO, and would go on keeping it."""
+        return self.inside >= share and self.growth < MOST_GROWTH
+
+    def fails_by(self, share: float) -> str:
+        """What most requests fail by, or the queue where the SLO is still kept; empty when the rate holds."""
+        if self.holds(share):
+            return ""
         shares = {TTFT: self.late_first, TPOT: self.slow, REFUSED: self.refused}
-        return max(shares, key=lambda name: shares[name])
+        return max(shares, key=lambda name: shares[name]) if self.inside < share else GROWS
 
 
 def attained(prepared: Prepared, key: str, rate_per_s: float, *, seeds: Sequence[int], overlap: str = "") -> Attainment:
     """Serve the scenario at a rate once per seed, which is that of arrivals, routing and chance. key: one of
     `prepare.KEYS` · overlap: "" = the scenario's. Raises `UsageError` for a rate that is not > 0."""
-    return joined(rate_per_s, [_of(prepared, key, rate_per_s, seed, overlap) for seed in seeds])
+    return joined([_of(prepared, key, rate_per_s, seed, overlap) for seed in seeds])
 
 
 def _of(prepared: Prepared, key: str, rate_per_s: float, seed: int, overlap: str) -> Attainment:
-    load = workload_at(seeded(prepared.scenario, seed), rate_per_s)
-    return attainment(prepared.scenario, rate_per_s, measure(prepared, key, workload=load, seed=seed, overlap=overlap))
+    """One run. Requests keep coming after the scored ones for as long as a slow answer may take: emptying the
+    deployment would speed up the last of them."""
+    scenario = prepared.scenario
+    answers = prepared.workload.output_tokens
+    tail = scenario.slo.ttft_s + float(answers.mean()) * scenario.slo.tpot_s
+    longer = with_run(scenario, seed=seed, duration_s=scenario.run.duration_s + tail)
+    load = workload_at(longer, rate_per_s)
+    run = measure(prepared, key, workload=load, seed=seed, overlap=overlap)
+    return attainment(scenario, rate_per_s, run.service)
 
 
-def seeded(scenario: Scenario, seed: int) -> Scenario:
-    """The scenario with another seed."""
-    return msgspec.structs.replace(scenario, run=msgspec.structs.replace(scenario.run, seed=seed))
+def with_run(scenario: Scenario, *, seed: int, duration_s: float) -> Scenario:
+    """The scenario with another seed and so many seconds of arrivals."""
+    return msgspec.structs.replace(
+        scenario, run=msgspec.structs.replace(scenario.run, seed=seed, duration_s=duration_s)
+    )
 
 
-def attainment(scenario: Scenario, rate_per_s: float, run: Measured) -> Attainment:
-    """What one run attained."""
-    found, service, slo = run.results, run.service, scenario.slo
-    scored = (service.workload.arrival_s >= found.from_s) & (service.workload.arrival_s < found.to_s)
-    count = max(1, int(scored.sum()))
-    # A request that is not there yet at the end is as late as it can be.
-    late = scored & ~service.refused & ~(ttft_s(service) <= slo.ttft_s)
-    slow = scored & ~service.refused & ~late & ~(tpot_s(service) <= slo.tpot_s)
+def attainment(scenario: Scenario, rate_per_s: float, service: Service) -> Attainment:
+    """What one run attained, of the requests between the scenario's warm-up and its duration; those of all times where
+    fewer come."""
+    arrival, slo, run = service.workload.arrival_s, scenario.slo, scenario.run
+    last = float(np.nextafter(service.workload.span_s, np.inf))
+    from_s, to_s = min(run.warm_up_s, service.workload.span_s), min(run.duration_s, last)
+    if not ((arrival >= from_s) & (arrival < to_s)).any():
+        from_s, to_s = 0.0, last
+    scored = (arrival >= from_s) & (arrival < to_s)
+    found = summarised(service, Slo(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s), from_s=from_s, to_s=to_s)
+    served = scored & ~service.refused
+    # A request that never gets there is as late as it can be.
+    late = served & ~(ttft_s(service) <= slo.ttft_s)
+    slow = served & ~late & ~(tpot_s(service) <= slo.tpot_s)
+    count = found.requests
     return Attainment(
         rate_per_s=rate_per_s,
         inside=found.inside_frac,
+        inside_least=found.inside_frac,
+        inside_most=found.inside_frac,
+        growth=growth(service, served),
+        rise=rise(service, served),
         late_first=float(late.sum() / count),
         slow=float(slow.sum() / count),
         refused=found.refused / count,
-        requests=found.requests,
+        requests=count,
         goodput_per_s=found.goodput_per_s,
         output_tokens_per_s=found.output_tokens_per_s,
         kv_in_use=found.pools[-1].kv_peak_frac,
@@ -83,8 +119,15 @@ def attainment(scenario: Scenario, rate_per_s: float, run: Measured) -> Attainme
     )
 
 
-def joined(rate_per_s: float, found: Sequence[Attainment]) -> Attainment:
-    """Means over runs; the fewest requests of them."""
-    names = [name for name in Attainment.__dataclass_fields__ if name not in ("rate_per_s", "requests")]
-    means = {name: float(np.mean([getattr(one, name) for one in found])) for name in names}
-    return Attainment(rate_per_s=rate_per_s, requests=min(one.requests for one in found), **means)
+def joined(found: Sequence[Attainment]) -> Attainment:
+    """Runs of one rate as one: means, the fewest requests, the least and the most that were inside."""
+    means = {name: float(np.mean([getattr(one, name) for one in found])) for name in _MEANS}
+    return Attainment(
+        requests=min(one.requests for one in found),
+        inside_least=min(one.inside_least for one in found),
+        inside_most=max(one.inside_most for one in found),
+        **means,
+    )
+
+
+_MEANS = [name for name in Attainment.__dataclass_fields__ if name not in ("requests", "inside_least", "inside_most")]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground
-from easybalance_sim.deployment.prepare import AFTER, BEFORE, Prepared, prepare
+from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, Prepared, prepare
 from easybalance_sim.deployment.scenario import Scenario
 from easybalance_sim.deployment.sizing.attainment import Attainment, attained
 from easybalance_sim.deployment.sizing.highest_rate import HighestRate, highest_rate
 from easybalance_sim.deployment.sizing.variants import Layout, layout_of, splits, with_layout
-from easybalance_sim.errors import EbsimError, UsageError
-from easybalance_sim.planning.session import Listener
+from easybalance_sim.deployment.stations import Station
+from easybalance_sim.errors import EbsimError
 
 MOST_GROWTH = 4
 """Times the scenario's GPUs that are tried for a rate."""
@@ -21,25 +23,54 @@ MOST_GROWTH = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What all searches share. seeds: of every run · tolerance: of a rate, relative · ground: the routing."""
+    """What all searches share. seeds: of every run · tolerance: of a rate, relative · ground: the routing · known: what
+    was found, by what served."""
 
     seeds: tuple[int, ...]
     tolerance: float
     ground: Ground
-    tell: Listener
+    known: dict[Any, HighestRate] = field(default_factory=dict)
 
     def rate(self, prepared: Prepared, key: str, overlap: str = "") -> HighestRate:
-        """The highest rate of one of `prepare.KEYS`, from the scenario's own rate on."""
-        return highest_rate(
-            lambda rate: attained(prepared, key, rate, seeds=self.seeds, overlap=overlap),
-            prepared.scenario.slo.share,
-            prepared.workload.rate_per_s,
-            self.tolerance,
-        )
+        """The highest rate of one of `prepare.KEYS`. The same plans on the same GPUs are searched once; a search starts
+        where the last one ended."""
+        overlap = overlap or prepared.scenario.run.overlap
+        serves = (overlap, key == EVEN, tuple(_identity(one) for one in prepared.stations(key)))
+        if serves not in self.known:
+            held = [found.rate_per_s for found in self.known.values() if found.holds is not None]
+            self.known[serves] = highest_rate(
+                lambda rate: attained(prepared, key, rate, seeds=self.seeds, overlap=overlap),
+                prepared.scenario.slo.share,
+                held[-1] if held else prepared.workload.rate_per_s,
+                self.tolerance,
+            )
+        return self.known[serves]
 
     def prepared(self, scenario: Scenario) -> Prepared:
-        """Plans and step models of a scenario on the same routing."""
-        return prepare(scenario, self.tell, self.ground)
+        """Plans and step models of a scenario on the same routing; what they tell, the first ones told."""
+        return prepare(scenario, _Quiet(), self.ground)
+
+
+class _Quiet:
+    """Hears one layout after the other."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+    def progress(self, label: str, total: int) -> Callable[[int], None]:
+        """Say nothing."""
+        return lambda units: None
+
+
+def _identity(station: Station) -> tuple[Any, ...]:
+    """What makes two stations serve alike, within one scenario."""
+    plan, pool = station.plan, station.pool
+    # Slots of the cluster are those of the plan after; what serves has its own.
+    cluster = repr([getattr(pool.cluster, name) for name in pool.cluster.__struct_fields__ if name != "slots_per_rank"])
+    return (
+        cluster, repr(pool.engine), station.limits, station.schedule, plan.slots_per_rank.tobytes(),
+        plan.expert_of_slot.tobytes(),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,65 +116,79 @@ def _row(search: Search, scenario: Scenario, role: str, layout: Layout) -> Row:
 
 
 def replica_layouts(pool: Pool, experts: int, spares: Sequence[int]) -> list[Layout]:
-    """The pool with other numbers of spare slots; those of more slots than experts are left out."""
+    """The pool with other numbers of spare slots. Raises `UsageError` for ranks that are not alike."""
     own = layout_of(pool, experts)
-    most = experts - -(-experts // own.ranks)
-    return [replace(own, spare=spare) for spare in sorted(set(spares)) if spare <= most]
+    return [replace(own, spare=spare) for spare in sorted(set(spares))]
 
 
-def split_layouts(pool: Pool, experts: int, width: int) -> list[Layout]:
-    """The same GPUs as one expert-parallel group, as one tensor-parallel one, and as what lies between."""
-    own = layout_of(pool, experts)
-    return [
-        replace(own, expert_tensor=number, spare=min(own.spare, experts - -(-experts // (own.gpus // number))))
-        for number in splits(pool, width * own.expert_tensor)
-    ]
+def split_layouts(scenario: Scenario, pool: Pool) -> list[Layout]:
+    """The same GPUs with every expert on one, on all of a node, and between; attention likewise, and once more all of a
+    node sharing it while experts stay apart."""
+    shape = scenario.shape
+    own = layout_of(pool, shape.experts)
+    found = [own]
+    numbers = splits(pool, shape)
+    for experts, attention in [*((number, number) for number in numbers), (1, numbers[-1])]:
+        ranks = pool.gpus // experts
+        spare = min(own.spare, shape.experts - -(-shape.experts // ranks))
+        found.append(replace(own, expert_tensor=experts, attention_tensor=attention, spare=spare))
+    return list(dict.fromkeys(found))
+
+
+Tried = dict[int, dict[str, Attainment] | str]
+"""GPUs → what they attain under the plan before and after, or why such a cluster cannot be."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleet:
-    """The fewest GPUs of a pool that hold a rate. gpus: 0 when none tried did · at: with them · tried: GPUs → whether
-    they hold it, None where such a cluster cannot be."""
+class Fleets:
+    """The fewest GPUs of a pool that hold a rate, other pools as they are. gpus: key → number, 0 when none tried did ·
+    tried."""
 
     role: str
-    key: str
     rate_per_s: float
-    gpus: int
-    at: Attainment | None
-    tried: dict[int, bool | None]
+    gpus: dict[str, int]
+    tried: Tried
 
 
 def fewest_gpus(
-    search: Search, scenario: Scenario, role: str, key: str, rate_per_s: float, advance: Callable[[int], None]
-) -> Fleet:
+    search: Search, scenario: Scenario, role: str, rate_per_s: float, advance: Callable[[int], None]
+) -> Fleets:
     """Bisection over numbers of GPUs, any number, up to `MOST_GROWTH` times the scenario's; that more GPUs never hold
     less is taken for granted. Raises `UsageError` for clusters that cannot be made larger or smaller."""
     pool = next(one for one in scenario.pools if one.role == role)
     own = layout_of(pool, scenario.shape.experts)
-    unit = max(own.expert_tensor, pool.gpus // pool.data_ranks)
-    tried: dict[int, bool | None] = {}
-    found: dict[int, Attainment] = {}
+    tried: Tried = {}
 
-    def holds(units: int) -> bool:
-        gpus = units * unit
-        try:
-            prepared = search.prepared(with_layout(scenario, role, replace(own, gpus=gpus)))
-        except UsageError:
-            tried[gpus] = None
-        else:
-            found[gpus] = attained(prepared, key, rate_per_s, seeds=search.seeds)
-            tried[gpus] = found[gpus].inside >= scenario.slo.share
-        advance(1)
-        return bool(tried[gpus])
+    def holds(key: str, groups: int) -> bool:
+        gpus = groups * own.attention_tensor
+        if gpus not in tried:
+            tried[gpus] = _attained(search, scenario, role, replace(own, gpus=gpus), rate_per_s)
+            advance(1)
+        found = tried[gpus]
+        return isinstance(found, dict) and found[key].holds(scenario.slo.share)
 
-    low, high = 0, max(1, pool.gpus // unit)
-    most = high * MOST_GROWTH
+    least = {key: own.attention_tensor * _least(partial(holds, key), own.data_ranks) for key in (BEFORE, AFTER)}
+    return Fleets(role=role, rate_per_s=rate_per_s, gpus=least, tried=dict(sorted(tried.items())))
+
+
+def _attained(
+    search: Search, scenario: Scenario, role: str, layout: Layout, rate_per_s: float
+) -> dict[str, Attainment] | str:
+    try:
+        prepared = search.prepared(with_layout(scenario, role, layout))
+    except EbsimError as error:
+        return error.what
+    return {key: attained(prepared, key, rate_per_s, seeds=search.seeds) for key in (BEFORE, AFTER)}
+
+
+def _least(holds: Callable[[int], bool], start: int) -> int:
+    """The least number that holds, 0 when none up to `MOST_GROWTH` times the first one does."""
+    low, high = 0, start
     while not holds(high):
         low, high = high, high * 2
-        if high > most:
-            return Fleet(role=role, key=key, rate_per_s=rate_per_s, gpus=0, at=None, tried=tried)
+        if high > start * MOST_GROWTH:
+            return 0
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
-    gpus = high * unit
-    return Fleet(role=role, key=key, rate_per_s=rate_per_s, gpus=gpus, at=found[gpus], tried=tried)
+    return high
