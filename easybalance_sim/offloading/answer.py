@@ -59,7 +59,8 @@ def _claim(batch: Section, report: Section) -> list[str]:
             reach = curve["claimed_hit_rate_from"]
             if reach is None:
                 return [what.format("does not hit")]
-            return [f"{what.format('hits')} from {reach['share']:.0%} of all experts in the cache on"]
+            size = f"from {reach['share']:.0%} of all experts in the cache on"
+            return [f"{what.format('hits')} {size}; steps are then {reach['slowdown']:.2g} times as long"]
     return []
 
 

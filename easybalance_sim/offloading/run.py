@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.arrays import AnyArray, FloatArray, IntArray
 from easybalance_sim.offloading.answer import answers
 from easybalance_sim.offloading.prepare import Batch, Ready, batch_of, prepare
 from easybalance_sim.offloading.request import OffloadRequest
 from easybalance_sim.planning.session import Listener
 from easybalance_sim.simulate.offloading import policies, prefetch
 from easybalance_sim.simulate.offloading.cache import Cached, Run, cached, fetching_ahead, on_demand
-from easybalance_sim.simulate.offloading.points import by_layer, hit_rates, point, sizes, slowdowns, smallest
+from easybalance_sim.simulate.offloading.points import by_layer, good_from, hit_rates, point, sizes, slowdowns
 
 CLAIMED_HIT_RATE = 0.8
 """What articles say of LRU."""
@@ -131,18 +132,20 @@ def _curve(
         "prefetch": names[1],
         "bound": policies.is_bound(names[0]) or prefetch.is_bound(names[1]),
         "points": points,
-        "claimed_hit_rate_from": _reach(batch, smallest(hits >= CLAIMED_HIT_RATE, at)),
-        "within_from": _reach(batch, smallest(slower <= 1 + request.within, at)),
+        "claimed_hit_rate_from": _reach(batch, hits >= CLAIMED_HIT_RATE, at, slower),
+        "within_from": _reach(batch, slower <= 1 + request.within, at, slower),
     }
 
 
-def _reach(batch: Batch, experts: int | None) -> dict[str, Any] | None:
-    """A size in words: share, experts and memory."""
-    if experts is None:
+def _reach(batch: Batch, good: AnyArray, sizes: IntArray, slower: FloatArray) -> dict[str, Any] | None:
+    """The smallest of the sizes from which on all are good, None when there is none."""
+    first = good_from(good)
+    if first is None:
         return None
-    ground = batch.ground
+    experts = int(sizes[first])
     return {
-        "share": experts / ground.uses.items,
+        "share": experts / batch.ground.uses.items,
         "experts": experts,
-        "gpu_bytes": ground.gpu_bytes(experts),
+        "gpu_bytes": batch.ground.gpu_bytes(experts),
+        "slowdown": float(slower[first]),
     }

@@ -24,7 +24,8 @@ INTRO = """# Experts off the GPU
 Made by `python -m tests.bench.offloading` from two recordings of routing: gpt-oss-20b (24 layers of 32 experts, top 4,
 215,438 decoded tokens of 703 requests, queued by `ebsim trace convert --concurrency 8`) and the small model of
 `traces/tinymoe.parquet` (8 layers of 64 experts, top 6, 212,436 tokens of 1,700 requests). Caches fill and predictors
-learn on the first half of the steps, the second is judged. Seconds are those of one H200 by the cost model,
+learn on the first half of the steps, the second is judged (of long runs the steps around the boundary that ask for six
+million experts). Seconds are those of one H200 by the cost model,
 uncalibrated for both models, links nominal × 0.8: read the ratios. What the words mean:
 docs/method.md, "Experts off the GPU".
 
@@ -35,7 +36,8 @@ CLAIM = """## "LRU usually hits 80 % and more"
 So say articles about offloading, without cache size or batch. Smallest share of all experts in the cache from which LRU
 hits 80 % of the experts that a layer needs, beside what others need for as many hits. `model`: one cache for all layers
 instead of one for each; LRU throws out what the next layer is about to need as long as it holds less than all layers of
-a step ask for.
+a step ask for. `step`: mean step at that size of LRU's cache for each layer, over that with all experts on the GPU
+(PCIe 5; the small model's experts are tiny, 49 kB).
 """
 CURVES = """## Hit rate by size of the cache
 
@@ -56,9 +58,10 @@ bits (what four bits cost in quality is not judged).
 AHEAD = """## Fetching ahead
 
 gpt-oss-20b over PCIe 5, half of the experts on the GPU, LRU: time that steps wait over that without fetching ahead.
-A layer is over before one expert has come, so one layer ahead is too late, whatever is predicted; the oracle, which
-makes no mistakes, shows what looking further ahead could give at most, the predictor that it errs more the further
-it looks. A wrong transfer holds up what is missing.
+A layer takes some 100 µs and an expert 258 µs on the link, so one layer ahead hides a part of one transfer at most;
+the oracle, which makes no mistakes, shows what looking further could give. Predictors give little of it: what LRU has
+not is what is hard to guess, they err more the further they look, and a wrong transfer holds up what is missing. With
+eight at once the link is hardly ever idle.
 """
 
 
@@ -123,9 +126,10 @@ def _claim(gpt: Path, runs: Mapping[str, Any]) -> Iterator[str]:
             layer, model = named(batch), named(other)
             cells = [_from(one) for one in (layer["lru"], layer["lfu"], layer["static"], layer["belady"])]
             cells += [_from(one) for one in (model["lru"], model["lfu"], model["belady"])]
+            cells.append(f"{layer['lru']['claimed_hit_rate_from']['slowdown']:.2g}x")
             rows.append([name, at_once(batch), f"{batch['tokens_per_step']:.3g}", _needed(batch, run), *cells])
     head = ["trace", "at once", "tokens a step", "needed by a layer", "LRU", "LFU", "static", "Belady"]
-    yield from table([*head, "model: LRU", "LFU", "Belady"], rows)
+    yield from table([*head, "model: LRU", "LFU", "Belady", "step"], rows)
 
 
 def _from(curve: Mapping[str, Any]) -> str:

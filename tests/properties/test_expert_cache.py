@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from easybalance_sim.arrays import frozen
 from easybalance_sim.simulate.offloading import policies, prefetch
 from easybalance_sim.simulate.offloading.cache import Cached, Transfer, cached, fetching_ahead, on_demand
-from easybalance_sim.simulate.offloading.points import Ground, hit_rates, point, sizes, slowdowns, smallest
+from easybalance_sim.simulate.offloading.points import Ground, good_from, hit_rates, point, sizes, slowdowns
 from easybalance_sim.simulate.offloading.policies import History, Priorities
 from easybalance_sim.simulate.offloading.prefetch import View
 from easybalance_sim.simulate.offloading.uses import Sides, Uses, sides, uses_of
@@ -155,8 +155,7 @@ def test_with_time_enough_the_oracle_leaves_nothing_to_wait_for(seed: int, token
     assert run.stall[1:].sum() == 0
 
 
-def test_the_smallest_size_is_where_good_begins_for_good() -> None:
-    at = np.array([2, 4, 6, 8])
-    assert smallest(np.array([True, False, True, True]), at) == 6
-    assert smallest(np.ones(4), at) == 2
-    assert smallest(np.array([True, True, True, False]), at) is None
+def test_good_begins_where_it_stays() -> None:
+    assert good_from(np.array([True, False, True, True])) == 2
+    assert good_from(np.ones(4)) == 0
+    assert good_from(np.array([True, True, True, False])) is None

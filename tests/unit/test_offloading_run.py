@@ -152,12 +152,13 @@ def test_answers_prefer_the_least_memory_that_can_be_had() -> None:
     belady["within_from"] = {"share": 0.25, "experts": 2, "gpu_bytes": 4_000_000}
     lru["within_from"] = {"share": 0.75, "experts": 6, "gpu_bytes": 12_000_000}
     fetched["within_from"] = {"share": 0.5, "experts": 4, "gpu_bytes": 8_000_000}
-    lru["claimed_hit_rate_from"] = {"share": 0.4, "experts": 3, "gpu_bytes": 6_000_000}
+    lru["claimed_hit_rate_from"] = {"share": 0.4, "experts": 3, "gpu_bytes": 6_000_000, "slowdown": 2.94}
     eight["curves"][1]["within_from"] = None
     assert answers(report) == [
         "1 request at once: 50% of the experts on the GPU (8 MB of 16 MB) keep the mean step within 10%, with lru + "
         "history",
-        "1 request at once: LRU hits 80% of the experts that a layer needs from 40% of all experts in the cache on",
+        "1 request at once: LRU hits 80% of the experts that a layer needs from 40% of all experts in the cache on; "
+        "steps are then 2.9 times as long",
         "8 requests at once: keep all experts on the GPU (16 MB): with any fewer, steps are more than 10% longer; a "
         "layer needs 2.5 experts, each takes 11 µs on the link, and the layer 50 µs",
         "8 requests at once: LRU does not hit 80% of the experts that a layer needs",

@@ -120,11 +120,11 @@ def slowdowns(policy: Cached, ground: Ground) -> FloatArray:
     return 1 + np.asarray(added / ground.compute.sum())
 
 
-def smallest(good: AnyArray, experts: IntArray) -> int | None:
-    """The first of the rising sizes int64[n] from which on all are good bool[n], None when the last is not."""
+def good_from(good: AnyArray) -> int | None:
+    """Index of the first of rising sizes from which on all are good, bool[n]; None when the last is not."""
     bad = np.flatnonzero(~np.asarray(good, np.bool_))
     first = int(bad[-1]) + 1 if len(bad) else 0
-    return int(experts[first]) if first < len(experts) else None
+    return first if first < len(good) else None
 
 
 def _at_depth(depth: AnyArray, policy: Cached) -> IntArray:
