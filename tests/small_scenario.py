@@ -19,6 +19,9 @@ chunk_tokens = 128
 running = 32
 kv_blocks = 400
 block_tokens = 16
+
+[placement]
+after = "window_search"
 """
 TWO_POOLS = """
 [prefill.cluster]
@@ -29,6 +32,9 @@ slots_per_rank = 36
 [prefill.engine]
 kv_blocks = 400
 
+[prefill.placement]
+after = "eplb"
+
 [decode.cluster]
 ranks = 4
 ranks_per_node = 4
@@ -36,6 +42,9 @@ slots_per_rank = 18
 
 [decode.engine]
 kv_blocks = 400
+
+[decode.placement]
+after = "eplb"
 """
 HEAD = """
 title = "small"

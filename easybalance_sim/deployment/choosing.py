@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,10 +63,15 @@ def choose(
         run = serve(load, rows, made.limits, replace(made.model, hidden=hidden), role=pool.role, seed=seed)
         times.append(run.present_s / max(1, run.arrived - int(run.refused.sum())))
         advance(1)
-    best = int(np.argmin(times))
-    taken = best if times[best] < (1 - WORTH) * times[0] else 0
+    taken = taken_of(times)
     names = [Candidate(policy=plan.policy, time_s=time) for plan, time in zip(plans, times, strict=True)]
     return Choice(plan=plans[taken], candidates=tuple(names), taken=taken)
+
+
+def taken_of(times: Sequence[float]) -> int:
+    """Place of the least time; 0, the plan before, unless that is less by `WORTH`."""
+    best = int(np.argmin(times))
+    return best if times[best] < (1 - WORTH) * times[0] else 0
 
 
 def _plans(ground: Ground, session: Session, tell: Listener, proposals: int) -> list[Plan]:

@@ -30,6 +30,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("diff",),
     ("rebalance",),
     ("offset",),
+    ("simulate",),
     ("offload",),
     ("export",),
     ("adopt",),
@@ -102,6 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as the examples expect it: the sample trace, recordings, a plan, a report and criteria."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "traces").symlink_to(ROOT / "traces")
+    (folder / "scenarios").symlink_to(ROOT / "scenarios")
     if (DATA / "gptoss20b_routing").is_dir():
         (folder / "routed_tokens").symlink_to(DATA / "gptoss20b_routing")
     done = ebsim("plan", "traces/tinymoe.parquet", "--format", "json", "--force", "-o", "plan.json", cwd=folder)

@@ -88,7 +88,10 @@ def test_memory_that_nobody_knows_has_to_be_said(scenario: Scenario, ready: Prep
 
 def test_replicas_take_kv_cache() -> None:
     scenario = load_scenario(Path(__file__).parents[2] / "scenarios" / "steady-chat.toml")
-    ready = prepare(scenario, Heard())
+    assert scenario.pool is not None
+    placement = msgspec.structs.replace(scenario.pool.placement, after="eplb")
+    named = msgspec.structs.replace(scenario, pool=msgspec.structs.replace(scenario.pool, placement=placement))
+    ready = prepare(named, Heard())
     (before,), (after,) = ready.stations(BEFORE), ready.stations(AFTER)
     assert after.plan.slots > before.plan.slots and after.kv_tokens < before.kv_tokens
     assert before.memory is not None and after.memory is not None

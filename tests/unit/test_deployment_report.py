@@ -1,0 +1,101 @@
+"""The report of `ebsim simulate`, and what it says first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from easybalance_sim.cli import simulate_table
+from easybalance_sim.deployment.request import SimulateRequest
+from easybalance_sim.deployment.run import simulate
+from easybalance_sim.deployment.verdict import verdict
+from tests.listeners import Heard
+from tests.small_scenario import TWO_POOLS, small_scenario
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = small_scenario(tmp_path_factory.mktemp("one"))
+    return simulate(SimulateRequest(scenario=path), Heard())
+
+
+def _numbers(content: Any) -> Iterator[float]:
+    if isinstance(content, dict | list):
+        for inner in content.values() if isinstance(content, dict) else content:
+            yield from _numbers(inner)
+    elif isinstance(content, int | float):
+        yield content
+
+
+def test_it_is_plain_json_with_finite_numbers(report: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert all(map(math.isfinite, _numbers(report)))
+
+
+def test_its_figures_belong_together(report: dict[str, Any]) -> None:
+    before, after, even = (report[key] for key in ("before", "after", "even"))
+    for section in (before, after, even):
+        requests = section["requests"]
+        assert requests["scored"] == requests["answered"] + requests["refused"] + requests["unfinished"]
+        assert section["ttft_ms"]["p50"] <= section["ttft_ms"]["p95"] <= section["ttft_ms"]["p99"]
+        (pool,) = section["pools"]
+        little = pool["littles_law"]
+        assert little["present"] == pytest.approx(little["arrivals_per_s"] * little["time_in_system_s"])
+        share = pool["share"]
+        parts = sum(share[part] for part in ("attention", "outside", "dispatch", "expert", "combine"))
+        assert parts - share["hidden"] == pytest.approx(1.0)
+        assert sum(row["steps"] for row in pool["timeline"]) == pool["steps"]
+    assert even["pools"][0]["lost_share"] == pytest.approx(0.0, abs=1e-9)
+    assert report["ratios"]["tpot_ms.p99"] == pytest.approx(after["tpot_ms"]["p99"] / before["tpot_ms"]["p99"])
+    assert report["bracket"]["after"]["serial"]["tpot_ms"] == after["tpot_ms"]
+    assert report["bracket"]["after"]["overlapped"]["tpot_ms"]["mean"] < after["tpot_ms"]["mean"]
+    check = report["pools"][0]["after"]["check"]
+    assert check["steps"] > 0 and abs(check["mean_error"]) < 0.2
+
+
+def test_the_table_begins_with_what_requests_get(report: dict[str, Any]) -> None:
+    text = simulate_table.of(report)
+    head, answer, requests, steps, bracket, trust = text.split("\n\n")
+    assert head.startswith("small\n") and answer.startswith("inside the SLO (TTFT 50.0 ms, TPOT 10.0 ms): ")
+    assert "ranks loaded alike" in answer and "after: window_search" in requests
+    assert steps.startswith("Steps of the pool (4 data-parallel of 1 GPU") and "lost to imbalance" in steps
+    assert "all hidden: before" in bracket and "token-by-token replay" in trust
+    assert max(map(len, text.splitlines())) <= 160
+
+
+def test_two_pools_have_a_table_each(tmp_path: Path) -> None:
+    path = small_scenario(tmp_path, TWO_POOLS)
+    found = simulate(SimulateRequest(scenario=path, overlap="full", rate_per_s=40.0, duration_s=1.0), Heard())
+    text = simulate_table.of(found)
+    assert "Steps of the prefill pool" in text and "Steps of the decode pool" in text
+    assert found["workload"]["rate_per_s"] == pytest.approx(40.0)
+    assert found["bracket"]["before"]["overlapped"]["tpot_ms"] == found["before"]["tpot_ms"]
+    assert [pool["candidates"] for pool in found["pools"]] == [[], []]
+
+
+def _said(report: dict[str, Any]) -> str:
+    return " / ".join(verdict(report))
+
+
+def test_the_verdict_names_what_turns_the_answer(report: dict[str, Any]) -> None:
+    turned = json.loads(json.dumps(report))
+    turned["bracket"]["after"]["serial"]["end_to_end_ms"]["mean"] = 10.0
+    turned["bracket"]["before"]["serial"]["end_to_end_ms"]["mean"] = 5.0
+    turned["bracket"]["after"]["overlapped"]["end_to_end_ms"]["mean"] = 5.0
+    turned["bracket"]["before"]["overlapped"]["end_to_end_ms"]["mean"] = 10.0
+    assert "depends on how much communication hides" in _said(turned)
+    turned["after"]["pools"][0]["queue_grew"] = True
+    assert "more requests come than are served: after (mixed)" in _said(turned)
+    turned["pools"][0]["candidates"] = [
+        {"policy": "contiguous", "mean_time_ms": 1.0, "taken": True},
+        {"policy": "eplb", "mean_time_ms": 2.0, "taken": False},
+    ]
+    assert "the plan before stays" in _said(turned)
+    pool = turned["after"]["pools"][0]
+    pool["seconds"]["dispatch"] += 10.0
+    assert "communication grows" in _said(turned)
