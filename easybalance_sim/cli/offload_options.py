@@ -61,8 +61,8 @@ Batches = Annotated[
     ),
 ]
 BetweenUs = Annotated[
-    float,
-    typer.Option("--between-us", metavar="US", help="Of a layer outside its experts: attention, norms, launches."),
+    float | None,
+    typer.Option("--between-us", metavar="US", help="Of a layer beside its experts [attention, by the cost model]."),
 ]
 Within = Annotated[
     float, typer.Option("--within", metavar="SHARE", help="By how much the mean step may be longer, for the answer.")
