@@ -8,6 +8,7 @@ from typing import Any
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.deployment.measure import Measured
 from easybalance_sim.deployment.prepare import Prepared
+from easybalance_sim.deployment.schedule import under_last
 from easybalance_sim.simulate.serving.exact import check
 from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.replayed import replayed
@@ -29,7 +30,10 @@ def check_section(prepared: Prepared, run: Measured, place: int) -> dict[str, An
         seed=seed,
         layer_ids=session.meta.layers,
     )
-    found = check(served.samples, served.data_rank, profiles, prepared.ground.routed, replay, station.model, seed=seed)
+    samples, model = list(served.samples), station.model
+    if station.schedule is not None:
+        samples, profiles, model = under_last(station.schedule, samples, profiles, model)
+    found = check(samples, served.data_rank, profiles, prepared.ground.routed, replay, model, seed=seed)
     if found is None:
         return None
     return {

@@ -9,6 +9,7 @@ import numpy as np
 
 from easybalance_sim.arrays import FloatArray, IntArray, frozen
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.simulate.serving.pool_run import StepSample
 from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.step_model import StepModel
 
@@ -32,6 +33,18 @@ class Schedule:
             prefill=frozen(drawn.prefill + at, np.int32),
             decode=frozen(drawn.decode + at, np.int32),
         )
+
+
+def under_last(
+    schedule: Schedule, samples: Sequence[StepSample], given: Profiles, model: StepModel
+) -> tuple[list[StepSample], Profiles, StepModel]:
+    """What the last plan did alone: the steps all of whose requests came under it, the rows of the requests as one plan
+    has them, and the step model with its rows only."""
+    rows = len(model.mean) // len(schedule.plans)
+    first = rows * (len(schedule.plans) - 1)
+    alone = [one for one in samples if (given.decode[one.request] >= first).all()]
+    plain = Profiles(prefill=frozen(given.prefill % rows, np.int32), decode=frozen(given.decode % rows, np.int32))
+    return alone, plain, replace(model, mean=frozen(model.mean[first:]), spread=frozen(model.spread[first:]))
 
 
 def joined(models: Sequence[StepModel]) -> StepModel:
