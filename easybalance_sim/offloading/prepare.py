@@ -79,8 +79,8 @@ def prepare(request: OffloadRequest, tell: Listener) -> Ready:
     if not isinstance(session.trace, TokenTrace):
         raise UsageError("counts do not know steps", where=where, fix="give a token trace")
     layers = len(session.meta.layers)
-    if not 0 < request.ahead < layers:
-        raise UsageError(f"{layers} layers do not have {request.ahead} between them", where="--ahead", fix="give 1")
+    if not 1 <= request.ahead <= max(1, layers - 1):
+        raise UsageError(f"no layer of {layers} is {request.ahead} behind another", where="--ahead", fix="give 1")
     recorded, notes = read_steps(session.trace, session.selection(), gates=False, scores=False)
     resident, offloaded = (
         replace(session.shape, dtype=dtype or session.shape.dtype)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from easybalance_sim.errors import EbsimError
@@ -17,6 +18,7 @@ from easybalance_sim.planning.session import Settings
 from tests.listeners import Heard
 from tests.offload_reports import example_report
 from tests.skewed_traces import skewed_counts, skewed_trace
+from tests.trace_files import random_columns, token_meta, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,7 @@ def test_long_traces_are_looked_at_around_the_boundary(trace: Path, monkeypatch:
         ({"within": 0.0}, "--within: 0 is no positive number"),
         ({"between_us": -1.0}, "--between-us: -1 is no length of time"),
         ({"held_out": 1.0}, "--held-out: held-out share 1 is not between 0 and 1"),
-        ({"ahead": 2}, "--ahead: 2 layers do not have 2 between them"),
+        ({"ahead": 2}, "--ahead: no layer of 2 is 2 behind another"),
         ({"figure": Path("a.png")}, "--figure: a.png is not an .svg file"),
         ({"batches": (10_000,)}, "--batch 10000: the trace has"),
     ],
@@ -137,6 +139,15 @@ def test_what_cannot_be_is_refused(trace: Path, changes: dict[str, Any], message
     with pytest.raises(EbsimError) as refused:
         ran(trace, **changes)
     assert message in str(refused.value)
+
+
+def test_a_model_of_one_layer_is_looked_at_too(tmp_path: Path) -> None:
+    """Step by step: what comes next is the same layer of the next step."""
+    meta = token_meta((0,), 8, 2, hidden=512, intermediate=256, matrices=3, weight_dtype="bf16")
+    columns = random_columns(np.random.default_rng(1), np.repeat(np.arange(40), 2).tolist(), meta)
+    report, _ = ran(write_trace(tmp_path / "one.parquet", columns, meta), policies=("lru",))
+    assert [curve["points"][1]["hit_rate"] for curve in curves(report).values()] == [1.0] * 4
+    assert curves(report)["lru", "oracle"]["points"][0]["loads_ahead_used"] > 0
 
 
 def test_counts_are_refused(tmp_path: Path) -> None:
