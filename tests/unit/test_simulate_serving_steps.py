@@ -51,7 +51,7 @@ def test_layers_take_as_long_as_replayed(mode: str, rule: str, data_ranks: int, 
     ):
         check = compare(steps, case.routed, replay, model)
         assert abs(check.error("mean_s")) < 0.03
-        assert abs(check.error("p99_s")) < 0.06
+        assert abs(check.error("p99_s")) < 0.08
         assert abs(check.error("mean_imbalance")) < 0.04
 
 

@@ -32,8 +32,8 @@ SHORTEST_RUN, LONGEST_RUN, RUN_STEPS = 16, 1024, 3
 ONE_TOKENS, ONE_STEPS = 16, 12
 """Answer tokens per rank beside a prompt on one data-parallel rank, and number of such steps."""
 CHANCE_SCALES, INERTIA = np.arange(0.0, 4.01, 0.125), 0.002
-"""Among these is the scale of chance sought; one that is 1 farther from 1 must be better by so much."""
-TAIL, TAIL_WEIGHT = 95.0, 0.5
+"""Scales of chance that are tried; any scale that is 1 farther from 1 must be better by so much."""
+TAIL, TAIL_WEIGHT = 0.95, 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,18 +109,28 @@ def _with_chance(model: StepModel, cases: list[_Case]) -> StepModel:
 
 
 def _chance_scale(model: StepModel, case: _Case) -> float:
+    wanted = _mean_and_tail(case.seconds.expert)
+
     def error(scale: float) -> float:
         found = expert_seconds(replace(model, chance_rows=model.chance_rows * scale), case.steps)
-        return _error(found, case.seconds.expert) + (INERTIA * (scale - 1)) ** 2
+        return _error(found, wanted) + _inertia(scale)
 
     return min(map(float, CHANCE_SCALES), key=error)
 
 
-def _error(found: FloatArray, wanted: FloatArray) -> float:
+def _error(found: FloatArray, wanted: tuple[float, float]) -> float:
     """Sum of the squared errors of mean and tail."""
-    mean = float(found.mean() / wanted.mean() - 1)
-    tail = float(np.percentile(found, TAIL) / np.percentile(wanted, TAIL) - 1)
-    return mean**2 + TAIL_WEIGHT * tail**2
+    mean, tail = _mean_and_tail(found)
+    return (mean / wanted[0] - 1) ** 2 + TAIL_WEIGHT * (tail / wanted[1] - 1) ** 2
+
+
+def _mean_and_tail(seconds: FloatArray) -> tuple[float, float]:
+    place = int(TAIL * (seconds.size - 1))
+    return float(seconds.mean()), float(np.partition(seconds, place, axis=None)[place])
+
+
+def _inertia(scale: float) -> float:
+    return (INERTIA * (scale - 1)) ** 2
 
 
 def _with_links(model: StepModel, cases: list[_Case]) -> StepModel:
@@ -136,18 +146,17 @@ def _with_links(model: StepModel, cases: list[_Case]) -> StepModel:
 
 def _link_scales(model: StepModel, cases: list[_Case], phase: int, part: str) -> tuple[float, float]:
     """Factors of what arrives and of what leaves with the least errors, all cases together."""
-    wanted = [getattr(case.seconds, part) for case in cases]
-    if not cases or not min(float(seconds.mean()) for seconds in wanted):
+    wanted = [_mean_and_tail(getattr(case.seconds, part)) for case in cases]
+    if not cases or not min(mean for mean, _ in wanted):
         return 1.0, 1.0
-    both = [link_parts(model, case.steps, phase) for case in cases]
-    pairs = list(zip(both, wanted, strict=True))
+    pairs = [(link_parts(model, case.steps, phase), both) for case, both in zip(cases, wanted, strict=True)]
 
     def error(arriving: float, leaving: float) -> float:
-        fixed = model.link_fixed_s[phase]
-        return sum(
-            _error(fixed + np.maximum(arriving * arrive, leaving * leave), seconds)
-            for (arrive, leave), seconds in pairs
-        )
+        total = _inertia(arriving) + _inertia(leaving)
+        for (arrive, leave), both in pairs:
+            found = model.link_fixed_s[phase] + np.maximum(arriving * arrive, leaving * leave)
+            total += _error(found, both)
+        return total
 
     arriving, leaving = _least(error, np.arange(0, 1.6, 0.1), np.arange(0.8, 1.5, 0.1))
     near = np.arange(-0.1, 0.1, 0.01)
