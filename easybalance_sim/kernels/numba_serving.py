@@ -126,7 +126,6 @@ def _preempt_last(d, model, rules, state):  # type: ignore[no-untyped-def]
     state.totals[0].dropped += held - _came_with(request, rules)
     request.preemptions += 1
     request.stage = WAITING
-    rank.preempted = 1
     rank.free += request.blocks
     request.behind = rank.head
     if rank.head == NOBODY:
@@ -217,7 +216,7 @@ def _prompts(d, rules, state):  # type: ignore[no-untyped-def]
         i = state.slots[d, k]
         if budget > 0 and state.requests[i].stage == PROMPT:
             budget -= _take_chunk(i, d, budget, rules, state)
-    while budget > 0 and rank.head != NOBODY and rank.running < rules.running and rank.preempted == 0:
+    while budget > 0 and rank.head != NOBODY and rank.running < rules.running:
         if not _admit(d, rules, state):
             break
         budget -= _take_chunk(state.slots[d, rank.running - 1], d, budget, rules, state)
@@ -231,7 +230,7 @@ def _put_together(model, rules, state):  # type: ignore[no-untyped-def]
     state.totals[0].chunks = 0
     for d in range(len(state.ranks)):
         rank = state.ranks[d]
-        rank.tokens, rank.reads, rank.pairs, rank.served, rank.decodes, rank.preempted = 0, 0, 0.0, 0, 0, 0
+        rank.tokens, rank.reads, rank.pairs, rank.served, rank.decodes = 0, 0, 0.0, 0, 0
         if not prompts_alone:
             _decode(d, model, rules, state)
         _prompts(d, rules, state)

@@ -3,7 +3,7 @@
 The data-parallel ranks step together. A request waits in the queue of one rank, is given cache for all its tokens when
 it is admitted, computes its prompt in chunks, then a token per step, and leaves. A rank whose cache has no block left
 for the next token of a request takes that of the request that it admitted last, which starts over at the head of the
-queue; in such a step the rank admits nobody.
+queue. Fewer blocks are free then than it had, so nobody is admitted in such a step.
 """
 
 from __future__ import annotations
@@ -239,7 +239,6 @@ class _Engine:
         rank.free += request.blocks
         rank.running.remove(request)
         rank.waiting.insert(0, request)
-        rank.step.preempted = True
 
     def prompts(self, rank: _Rank) -> None:
         for request in rank.running:
@@ -249,7 +248,6 @@ class _Engine:
             rank.waiting
             and rank.step.tokens < self.rules.batch_tokens
             and len(rank.running) < self.rules.running
-            and not rank.step.preempted
             and self.blocks(rank.waiting[0].known) <= rank.free
         ):
             request = rank.waiting.pop(0)

@@ -26,7 +26,6 @@ class RankStep:
     pairs: float = 0.0
     served: int = 0
     decodes: bool = False
-    preempted: bool = False
 
 
 @dataclass(kw_only=True)

@@ -57,13 +57,10 @@ from here on what changes. start, first, finish: seconds or nan · left: output 
 while the prompt is not done · blocks, room: of its cache, free places in the last · behind: next in its queue · rank,
 preemptions · refused: 0 or 1."""
 
-DATA_RANK = _record(
-    f8="pairs", i8="free load context tokens reads", i4="head tail queued running served", i1="decodes preempted"
-)
+DATA_RANK = _record(f8="pairs", i8="free load context tokens reads", i4="head tail queued running served", i1="decodes")
 """head, tail, queued: of its queue · running: requests that hold cache · free: blocks · load: tokens of its requests ·
 context: tokens that its decoding requests read; of the step: tokens, reads, pairs as `AttentionSeconds` has them ·
-served: requests with tokens · decodes: whether those past their prompt are in it ·
-preempted."""
+served: requests with tokens · decodes: whether those past their prompt are in it."""
 
 CHUNK = _record(i4="request row tokens")
 """Prompt tokens in the step, spread like row `row` of `Model.mean`."""

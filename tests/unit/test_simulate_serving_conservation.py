@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from easybalance_sim.simulate.serving import engine
@@ -41,6 +42,7 @@ TAMPERED: dict[str, tuple[str, Callable[[Any], None]]] = {
     "a refused request counted twice": ("requests", lambda state: _add(state.totals, "refused", 1)),
     "a request in no stage": ("requests", lambda state: _set(state.requests, "stage", 0)),
     "a token too many in cache": ("tokens", lambda state: _add_to_held(state)),
+    "a request in a block too small": ("than blocks", lambda state: _swap_blocks(state)),
     "a block lost": ("blocks", lambda state: _add(state.ranks, "free", -1)),
 }
 
@@ -51,6 +53,13 @@ def _add(records: Any, name: str, count: int) -> None:
 
 def _set(records: Any, name: str, value: int) -> None:
     records[name][records[name] > 0] = value
+
+
+def _swap_blocks(state: Any) -> None:
+    """As many blocks in all, but one request has none of its own."""
+    one, other = np.flatnonzero(state.requests["stage"] >= 2)[:2]
+    state.requests["blocks"][other] += state.requests["blocks"][one]
+    state.requests["blocks"][one] = 0
 
 
 def _add_to_held(state: Any) -> None:

@@ -103,6 +103,26 @@ def test_the_one_admitted_last_gives_up_its_cache() -> None:
     assert (run.prompt_tokens, run.decode_tokens, run.dropped_tokens) == (2 + 2 + 3, 3 + 2, 2)
 
 
+def test_who_lost_the_cache_is_ahead_of_those_who_wait() -> None:
+    """The third came before the second lost its cache, and still waits for it."""
+    run = served(asked((0, 2, 4), (0, 2, 4), (0.5, 3, 1)), kv_blocks=5, block_tokens=1)
+    assert run.preemptions.tolist() == [0, 1, 0]
+    assert times(run) == [(0, 1, 4), (0, 1, 7), (7, 8, 8)]
+
+
+def test_a_block_lasts_for_its_tokens() -> None:
+    """Blocks of three: the second request's first one is full with its third token; the fourth takes another, if it can."""
+    run = served(asked((0, 3, 3), (0, 2, 6)), kv_blocks=4, block_tokens=3)
+    assert run.preemptions.tolist() == [0, 0] and times(run) == [(0, 1, 3), (0, 1, 6)]
+    tight = served(asked((0, 3, 3), (0, 2, 6)), kv_blocks=3, block_tokens=3)
+    assert tight.preemptions.tolist() == [0, 1] and times(tight) == [(0, 1, 3), (0, 1, 7)]
+
+
+def test_a_rank_whose_requests_left_has_no_load() -> None:
+    run = served(asked((0, 9, 1), (0, 1, 5), (1, 1, 1)), ranks=2)
+    assert run.data_rank.tolist() == [0, 1, 0]
+
+
 def test_prompts_first_stop_answers() -> None:
     """A prompt of two chunks comes when an answer is under way."""
     workload = asked((0, 1, 3), (0.5, 4, 1))

@@ -36,7 +36,9 @@ def model(**given: object) -> StepModel:
     return replace(whole, **given)  # type: ignore[arg-type]
 
 
-def run_of(prompts: list[int], outputs: list[int], step_model: StepModel, backend: str, samples: int = 9) -> PoolRun:
+def run_of(
+    prompts: list[int], outputs: list[int], step_model: StepModel, backend: str, samples: int = 9, **limits: int | str
+) -> PoolRun:
     """All at once, dealt to the two ranks in turn; prompts are like row 0, answers like row 1."""
     count = len(prompts)
     workload = Workload(
@@ -48,8 +50,9 @@ def run_of(prompts: list[int], outputs: list[int], step_model: StepModel, backen
         tenants=("",),
     )
     rows = Profiles(prefill=np.zeros(count, np.int32), decode=np.ones(count, np.int32))
-    limits = roomy_limits(router="round-robin")
-    return serve(workload, rows, limits, step_model, samples=samples, backend=backend)
+    return serve(
+        workload, rows, roomy_limits(router="round-robin", **limits), step_model, samples=samples, backend=backend
+    )
 
 
 @BACKENDS
@@ -83,6 +86,29 @@ def test_a_step_of_answers(backend: str) -> None:
     parts = {"attention": 4 * attention, "dispatch": 0.25 + 9 * 2, "expert": 8 + 5 / 12 * 12, "combine": 0.5 + 9}
     assert {name: step.seconds[name] for name in parts} == pytest.approx(parts)
     assert step.request.tolist() == [0, 2, 1] and step.decode.tolist() == [1, 1, 1]
+
+
+@BACKENDS
+def test_what_attention_reads_grows(backend: str) -> None:
+    """A prompt of five in chunks of three and two: 3 · 1.5, then 2 · (3 + 1) pairs; then caches of 6 and 7."""
+    few = model(attention=AttentionSeconds(kv=0.01, pair=0.1), outside=OutsideSeconds())
+    steps = run_of([5], [3], few, backend, chunk_tokens=3).samples
+    assert [step.seconds["attention"] for step in steps] == pytest.approx([0.45, 0.8, 0.06, 0.07])
+
+
+@BACKENDS
+def test_answers_that_stand_back_send_nothing(backend: str) -> None:
+    """Under prefill-first rank 0 has the last two of a prompt while its first request stands back; rank 1 answers."""
+    steps = run_of(
+        [1, 1, 5], [3, 3, 1], model(leave_s=np.zeros((2, 1))), backend, chunk_tokens=3, schedule="prefill-first"
+    ).samples
+    assert [(step.prompt.tolist(), step.decode.tolist()) for step in steps[:2]] == [
+        ([1, 3, 1], [0, 0, 0]),
+        ([2, 0], [0, 1]),
+    ]
+    second = steps[1].seconds
+    assert second["dispatch"] == pytest.approx(0.25 + max(2 * 3 + 1, 2 * (2 * 1 + 3)))
+    assert second["attention"] == pytest.approx(4 * (1 + max(7 + 0.1 * 2 * 4, 7 + 0.01 * 2)))
 
 
 @BACKENDS

@@ -21,7 +21,7 @@ def require_conserved(run: PoolRun, workload: Workload, rules: Rules, state: Sta
 
     * the requests that came are those answered, refused, and still there, each counted by itself;
     * tokens computed in steps are those that requests hold or held at their end, plus those preemption dropped;
-    * blocks of the cache are free or a request's;
+    * blocks of the cache are free or a request's, who has no more tokens than they hold;
     * Little's law: requests in the system over time are the requests' own times in it (Little, 1961);
     * the parts of all steps and the idle time are the time of the run.
     """
@@ -38,6 +38,9 @@ def require_conserved(run: PoolRun, workload: Workload, rules: Rules, state: Sta
     used, free = int(state.requests["blocks"][stage >= places.PROMPT].sum()), state.ranks["free"]
     if used + int(free.sum()) != rules.kv_blocks * len(free) or free.min() < 0:
         raise RuntimeError("blocks of the cache were lost or doubled")
+    filled = _held(workload, rules, state)[stage >= places.PROMPT]
+    if (filled > state.requests["blocks"][stage >= places.PROMPT] * rules.block_tokens).any():
+        raise RuntimeError("more tokens than blocks of the cache hold")
     _require_close("requests in the system", run.present_s, _present_s(run, workload))
     parts = run.seconds
     _require_close("seconds of steps", run.step_s + parts["idle"], run.end_s)
@@ -52,15 +55,22 @@ def step_seconds(parts: dict[str, float]) -> float:
 
 def _own_tokens(workload: Workload, rules: Rules, state: State) -> IntArray:
     """int64[N] tokens of each request's cache that were computed here since it was last empty."""
+    requests = state.requests
+    came = workload.prompt_tokens if rules.role == places.DECODE_ONLY else workload.cached_tokens
+    first = (requests["preemptions"] == 0) & ~np.isnan(requests["start"])
+    computed: IntArray = _held(workload, rules, state) - np.where(first, came, 0)
+    return computed
+
+
+def _held(workload: Workload, rules: Rules, state: State) -> IntArray:
+    """int64[N] tokens in each request's cache, of those that are done at their end."""
     prompt, output = workload.prompt_tokens.astype(np.int64), workload.output_tokens.astype(np.int64)
     requests, whole = state.requests, prompt if rules.role == places.PREFILL_ONLY else prompt + output - 1
-    held = np.select(
+    held: IntArray = np.select(
         [~np.isnan(requests["finish"]), requests["stage"] == places.PROMPT, requests["stage"] == places.DECODING],
         [whole, requests["held"], prompt + output - requests["left"] - 1],
     )
-    came = prompt if rules.role == places.DECODE_ONLY else workload.cached_tokens
-    computed: IntArray = held - np.where((requests["preemptions"] == 0) & ~np.isnan(requests["start"]), came, 0)
-    return computed
+    return held
 
 
 def _present_s(run: PoolRun, workload: Workload) -> float:
