@@ -167,7 +167,7 @@ def fewest_gpus(
         found = tried[gpus]
         return isinstance(found, dict) and found[key].holds(scenario.slo.share)
 
-    least = {key: own.attention_tensor * _least(partial(holds, key), own.data_ranks) for key in (BEFORE, AFTER)}
+    least = {key: own.attention_tensor * least_of(partial(holds, key), own.data_ranks) for key in (BEFORE, AFTER)}
     return Fleets(role=role, rate_per_s=rate_per_s, gpus=least, tried=dict(sorted(tried.items())))
 
 
@@ -181,7 +181,7 @@ def _attained(
     return {key: attained(prepared, key, rate_per_s, seeds=search.seeds) for key in (BEFORE, AFTER)}
 
 
-def _least(holds: Callable[[int], bool], start: int) -> int:
+def least_of(holds: Callable[[int], bool], start: int) -> int:
     """The least number that holds, 0 when none up to `MOST_GROWTH` times the first one does."""
     low, high = 0, start
     while not holds(high):
