@@ -108,12 +108,14 @@ class Transfer(Part, frozen=True, kw_only=True):
 
 class Recipe(Part, frozen=True, kw_only=True):
     """Routing that is drawn; fields as of `ebsim trace synthesise`, whose E, K and groups are the model's. layers: that
-    differ from each other, 0 = as many as the model has; fewer are repeated."""
+    differ from each other, 0 = as many as the model has; fewer are repeated · request_steps: mean tokens of a request;
+    a prompt of a thousand tokens is as lopsided as those of the short one that it stands for, so these are long."""
 
     kind: str
-    layers: Whole = 16
-    steps: Count = 256
+    layers: Whole = 8
+    steps: Count = 1024
     tokens_per_step: Count = 64
+    request_steps: Count = 512
     skew: NotNegative = 1.0
     topics: Count = 4
     concentration: Positive = 0.3
@@ -205,15 +207,12 @@ class Run(Part, frozen=True, kw_only=True):
 
 class Rebalance(Part, frozen=True, kw_only=True):
     """A plan that is made anew while it serves. statistics_window_s: the past that it is made from · interval_s: how
-    often · min_replicas, max_replicas: of an expert in a layer · topology_aware: replicas stay in the node of their
-    expert group."""
+    often · min_replicas, max_replicas: of an expert in a layer, at least 1 for every one and no more than that ·
+    topology_aware: "auto" is hierarchical EPLB, which keeps replicas in the node of their expert group, where that
+    applies."""
 
     statistics_window_s: Positive
     interval_s: Positive
-    min_replicas: Count = 1
+    min_replicas: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
     max_replicas: Count = 4
     topology_aware: bool = True
-
-    def __post_init__(self) -> None:
-        if self.max_replicas < self.min_replicas:
-            raise ValueError(f"max_replicas = {self.max_replicas} is below min_replicas = {self.min_replicas}")

@@ -1,8 +1,9 @@
 """Synthetic token traces whose true expert probabilities are known and written beside them.
 
 A trace is made of topics (for one kind: tenants). Each has a weight per layer and expert; a token's top-k is drawn
-without replacement by its topic's weights. Requests keep their topic, last 32 steps on average, and are dealt to the
-source ranks in turn. What changes over time is the mix of topics among new requests and the tokens per step.
+without replacement by its topic's weights. Requests keep their topic, last 32 steps on average unless the recipe says
+otherwise, and are dealt to the source ranks in turn. What changes over time is the mix of topics among new requests and
+the tokens per step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Recipe:
     """What to synthesise. Construction raises `UsageError` naming the flag that does not fit.
 
     skew: exponent of power-law, sigma of lognormal and of the tenants' and burst's weights · topics, concentration:
-    of topic-mixture (small concentration = specialised topics) · groups: expert groups that topics prefer as a whole.
+    of topic-mixture (small concentration = specialised topics) · groups: expert groups that topics prefer as a whole ·
+    request_steps: that a request lasts on average, a token each.
     """
 
     kind: str
@@ -50,11 +52,14 @@ class Recipe:
     topics: int = 4
     concentration: float = 0.3
     groups: int = 1
+    request_steps: int = MEAN_STEPS
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UsageError(f"no kind {self.kind!r}", fix=f"use one of {', '.join(KINDS)}")
-        require_positive(self, "layers", "experts", "top_k", "steps", "tokens_per_step", "ranks", "topics", "groups")
+        require_positive(
+            self, "layers", "experts", "top_k", "steps", "tokens_per_step", "ranks", "topics", "groups", "request_steps"
+        )
         require_experts(self.experts, self.top_k, self.groups)
         require_range(self, "skew", 0, MOST_SKEW)
         require_range(self, "concentration", LEAST_CONCENTRATION, 1 / LEAST_CONCENTRATION)
@@ -177,18 +182,18 @@ def token_batches(recipe: Recipe, truth: World) -> Iterator[TokenBatch]:
 
 
 class _Slots:
-    """Requests that are running: one per slot, replaced by a new one with probability 1/32 per step."""
+    """Requests that are running: one per slot, replaced by a new one with probability 1/`request_steps` per step."""
 
     def __init__(self, recipe: Recipe, truth: World, rng: np.random.Generator) -> None:
         most = int(truth.tokens.max())
-        self._truth, self._rng, self._next = truth, rng, 0
+        self._truth, self._rng, self._next, self._lasting = truth, rng, 0, recipe.request_steps
         self._request, self._position, self._topic = (np.zeros(most, np.int64) for _ in range(3))
         self._running = 0
 
     def run(self, step: int) -> IntArray:
         """int64[4, T]: step, request, position and topic of the tokens of one step."""
         tokens = self._truth.tokens_at(step)
-        fresh = self._rng.random(tokens) < 1 / MEAN_STEPS
+        fresh = self._rng.random(tokens) < 1 / self._lasting
         fresh[self._running :] = True
         self._running = tokens
         self._position[:tokens] += 1

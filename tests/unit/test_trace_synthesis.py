@@ -106,6 +106,14 @@ def test_requests_keep_topic_and_rank_and_count_their_positions(tmp_path: Path) 
         assert len(set(topic[mine].tolist())) == 1
 
 
+@pytest.mark.parametrize("steps", [8, 64])
+def test_requests_last_as_long_as_the_recipe_says(steps: int) -> None:
+    recipe = Recipe(kind="uniform", layers=1, experts=4, top_k=1, steps=2000, tokens_per_step=16, request_steps=steps)
+    batches = list(token_batches(recipe, world(recipe)))
+    requests = len(np.unique(np.concatenate([batch.request for batch in batches])))
+    assert 2000 * 16 / requests == pytest.approx(steps, rel=0.15)
+
+
 def test_topics_prefer_whole_groups() -> None:
     grouped = world(Recipe(kind="topic-mixture", groups=4, concentration=0.1, layers=4, experts=64))
     assert grouped.weights.reshape(4, 4, 4, 16).sum(axis=3).max(axis=2).mean() > 0.6
