@@ -37,7 +37,15 @@ def asked(*requests: Asked, cached: Sequence[int] = (), tenant: Sequence[int] = 
     )
 
 
-def served(workload: Workload, *, ranks: int = 1, role: str = "mixed", end_s: float = np.inf, **limits: Any) -> PoolRun:
+def served(
+    workload: Workload,
+    *,
+    ranks: int = 1,
+    role: str = "mixed",
+    end_s: float = np.inf,
+    bucket_s: float = 0.0,
+    **limits: Any,
+) -> PoolRun:
     model = replace(
         constant_model(1.0),
         mean=np.zeros((1, 1, ranks)),
@@ -47,7 +55,8 @@ def served(workload: Workload, *, ranks: int = 1, role: str = "mixed", end_s: fl
         data_ranks=ranks,
     )
     rows = np.zeros(workload.requests, np.int32)
-    return serve(workload, Profiles(prefill=rows, decode=rows), roomy_limits(**limits), model, role=role, end_s=end_s)
+    profiles = Profiles(prefill=rows, decode=rows)
+    return serve(workload, profiles, roomy_limits(**limits), model, role=role, end_s=end_s, bucket_s=bucket_s)
 
 
 def times(run: PoolRun) -> list[tuple[float, float, float]]:
@@ -111,11 +120,17 @@ def test_who_lost_the_cache_is_ahead_of_those_who_wait() -> None:
 
 
 def test_a_block_lasts_for_its_tokens() -> None:
-    """Blocks of three: the second request's first one is full with its third token; the fourth takes another, if it can."""
+    """Blocks of three: the second request's first one is full with its third token; the fourth takes another."""
     run = served(asked((0, 3, 3), (0, 2, 6)), kv_blocks=4, block_tokens=3)
     assert run.preemptions.tolist() == [0, 0] and times(run) == [(0, 1, 3), (0, 1, 6)]
     tight = served(asked((0, 3, 3), (0, 2, 6)), kv_blocks=3, block_tokens=3)
     assert tight.preemptions.tolist() == [0, 1] and times(tight) == [(0, 1, 3), (0, 1, 7)]
+
+
+def test_an_answer_takes_blocks_as_it_grows() -> None:
+    """Tokens in cache during the steps: 3 to 8."""
+    run = served(asked((0, 3, 6)), kv_blocks=10, block_tokens=3, bucket_s=1.0)
+    assert run.timeline.kv_frac.tolist() == pytest.approx([0.1, 0.2, 0.2, 0.2, 0.3, 0.3])
 
 
 def test_a_rank_whose_requests_left_has_no_load() -> None:
