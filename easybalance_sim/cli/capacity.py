@@ -30,11 +30,11 @@ def capacity(
     """How many requests per second keep the SLO, before and after a plan, by bisection over simulated runs.
 
     On request also the fewest GPUs for a rate, how many replicas are worth their memory, and expert against tensor
-    parallelism on the same GPUs. A rate holds when the scenario's share of requests (slo.share) keeps both limits.
-    Rates stand in the bracket of what overlap can do: trust their ratios. Exit 0.
+    parallelism on the same GPUs. A rate holds when the scenario's share of requests (slo.share) keeps both limits and
+    no queue grows. Rates stand in the bracket of what overlap can do: trust their ratios. Exit 0.
 
     \b
-    Example: ebsim capacity scenarios/steady-chat.toml --duration 20 --tolerance 0.1
+    Example: ebsim capacity scenarios/steady-chat.toml --duration 8 --tolerance 0.25
     """
     console = Console()
     report_table.warn_of_first_run(console)

@@ -72,7 +72,8 @@ def _bracket(report: Section) -> Iterator[str]:
 
 def _fleet(found: Section) -> Iterator[str]:
     """The fewest GPUs of one pool."""
-    least = " → ".join(str(found[key]["gpus"] or "none tried") for key in ("before", "after"))
+    most = max(one["gpus"] for one in found["tried"])
+    least = " → ".join(str(found[key]["gpus"] or f"none up to {most}") for key in ("before", "after"))
     rate = _rate(found["rate_per_s"])
     yield f"Fewest GPUs of the {found['role']} pool for {rate} requests/s, before → after: {least}"
     for role, gpus in found["others_stay"].items():

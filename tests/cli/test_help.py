@@ -31,6 +31,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("rebalance",),
     ("offset",),
     ("simulate",),
+    ("capacity",),
     ("offload",),
     ("export",),
     ("adopt",),
