@@ -12,7 +12,7 @@ import pytest
 
 from tests.ebsim_process import DATA, ROOT, SAMPLE, ebsim, ebsim_here, one_line
 
-FEW = ("--batch", "1,8", "--cached-share", "0.25,0.5,1")
+FEW = ("--batch", "4,16", "--cached-share", "0.25,0.5,1")
 TOKENS = DATA / "gptoss20b_routing" / "routing_tokens.parquet"
 
 
