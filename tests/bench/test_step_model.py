@@ -161,8 +161,7 @@ HEAD = "| {} | {} | mean layer | P99 layer | mean imbalance | P99 imbalance |\n|
 @pytest.mark.bench
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)
 def test_decode_steps(setup: Setup, publish: Callable[[str], None]) -> None:
-    """Batches of answers through low-latency links: mean within 2 %, P99 within 5 % (see the report for the one row
-    that is not)."""
+    """Batches of answers through low-latency links: mean within 2 %, P99 within 5 %."""
     found: dict[str, list[StepCheck]] = {}
     for seed in SEEDS:
         one = ready(setup, "low_latency", "decode", seed)
@@ -172,6 +171,7 @@ def test_decode_steps(setup: Setup, publish: Callable[[str], None]) -> None:
     for name, checks in found.items():
         publish(row(setup, name, checks))
         assert abs(np.mean([one.error("mean_s") for one in checks])) < 0.02
+        assert abs(np.mean([one.error("p99_s") for one in checks])) < 0.05
 
 
 @pytest.mark.bench
