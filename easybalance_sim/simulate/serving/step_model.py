@@ -3,7 +3,8 @@
 A request's tokens are spread over the ranks like those of the routed request it stands for: in layer l a token sends
 `mean[q, l, r]` assignments to rank r, with variance `spread[q, l, r]` from token to token. Both add up over the tokens
 of a step, so that the loads of a step cost one addition per request that comes or goes; what single tokens add by
-chance is drawn from a normal distribution of the summed variance.
+chance is drawn from a normal distribution of the summed variance. (`spread` is larger than the variance of a token by
+what keeping the sum of a layer takes away.)
 
     rows[l, r]   = max(0, M + e - V·Σe/ΣV), e = sqrt(V)·z: normal numbers given that their sum is 0
     expert[l]    = max over r of expert_s[l, r] at max(0, rows[l, r] + z·(chance_rows[l] at rows[l, r]))
