@@ -66,7 +66,7 @@ _POOL: tuple[tuple[str, str, Form], ...] = (
 
 def of(report: Section) -> str:
     """Everything."""
-    blocks = [_head(report), _verdict(report), aligned(_rows(report, _REQUESTS, report))]
+    blocks = [_head(report), _verdict(report), aligned(_rows(_REQUESTS, report))]
     for place, pool in enumerate(report["pools"]):
         blocks.append("\n".join(_pool(report, place, pool)))
     blocks += [_bracket(report), "\n".join(_trust(report))]
@@ -106,22 +106,30 @@ def _verdict(report: Section) -> str:
             f"TPOT P99 {_to(before, after, 'tpot_ms.p99', _ms)} ms (ranks loaded alike: "
             f"{_ms(_value(even, 'tpot_ms.p99'))}); TTFT P99 {_to(before, after, 'ttft_ms.p99', _ms)} ms "
             f"({_ms(_value(even, 'ttft_ms.p99'))})",
+            f"before: {report['plans']['before']} · after: {report['plans']['after']}{_draws(report)}",
             *(_wrapped(line) for line in report["verdict"]),
         ]
     )
+
+
+def _draws(report: Section) -> str:
+    """How firm the ratios are."""
+    parts = []
+    for name, label in (("goodput_per_s", "goodput"), ("tpot_ms.p99", "TPOT P99"), ("ttft_ms.p99", "TTFT P99")):
+        changes = [100 * (one[name] - 1) for one in report["draws"] if one[name] is not None]
+        if changes:
+            parts.append(f"{label} {min(changes):+.0f} to {max(changes):+.0f} %")
+    return f"\nover {len(report['draws'])} draws of routing and chance: {', '.join(parts)}" if parts else ""
 
 
 def _to(before: Section, after: Section, path: str, form: Form) -> str:
     return f"{form(_value(before, path))} → {form(_value(after, path))}"
 
 
-def _rows(
-    report: Section, rows: tuple[tuple[str, str, Form], ...], sections: Section
-) -> list[tuple[str, str, str, str, str]]:
+def _rows(rows: tuple[tuple[str, str, Form], ...], sections: Section) -> list[tuple[str, str, str, str, str]]:
     """A header, and before, after, change and even of every row."""
     before, after, even = (sections[key] for key in ("before", "after", "even"))
-    plans = report["plans"]
-    found = [("", f"before: {plans['before']}", f"after: {plans['after']}", "change", "ranks alike")]
+    found = [("", "before", "after", "change", "ranks alike")]
     for label, path, form in rows:
         old, new, best = (_value(section, path) for section in (before, after, even))
         cells = form(old), form(new), _change(old, new, form), form(best)
@@ -135,7 +143,7 @@ def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
     sections = {key: report[key]["pools"][place] for key in ("before", "after", "even")}
     role = {"mixed": "the pool", "prefill": "the prefill pool", "decode": "the decode pool"}[pool["role"]]
     yield f"Steps of {role} ({_engine(pool)}):"
-    yield aligned(_rows(report, _POOL, sections))
+    yield aligned(_rows(_POOL, sections))
     yield _memory(pool)
     if pool["candidates"]:
         yield _wrapped(f"mean time in the pool with the routing that plans are made from: {_candidates(pool)}")

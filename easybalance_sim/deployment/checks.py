@@ -19,7 +19,7 @@ def check_section(prepared: Prepared, run: Measured, place: int) -> dict[str, An
     if place >= len(run.service.runs):
         return None
     station, served, seed = run.stations[place], run.service.runs[place], prepared.scenario.run.seed
-    profiles = run.profiles if not place else _of(run.profiles, run.service.handed_over)
+    profiles = run.profiles[0] if not place else _of(run.profiles[place], run.service.handed_over)
     session = station.session
     replay = replayed(
         station.plan,

@@ -21,12 +21,12 @@ BUCKETS = 120
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
-    """key: what was served, of `prepare.KEYS` · stations: with what, one per pool · profiles: of the requests ·
+    """key: what was served, of `prepare.KEYS` · stations: with what, profiles: rows of the requests, one per pool ·
     service: what they got · results: of those that came after the warm-up."""
 
     key: str
     stations: tuple[Station, ...]
-    profiles: Profiles
+    profiles: tuple[Profiles, ...]
     service: Service
     results: Results
 
@@ -62,7 +62,8 @@ def measure(
         progress=advance,
     )
     stations = prepared.stations(key)
-    profiles = _profiles(prepared, stations, load, settings.seed)
+    rows = drawn(prepared.ground.routed, load, settings.seed)
+    profiles = tuple(one.profiles(rows, load) for one in stations)
     service = _served(prepared, stations, load, profiles, HIDDEN[overlap or run.overlap], settings)
     slo = Slo(ttft_s=scenario.slo.ttft_s, tpot_s=scenario.slo.tpot_s)
     return Measured(
@@ -74,25 +75,19 @@ def measure(
     )
 
 
-def _profiles(prepared: Prepared, stations: tuple[Station, ...], load: Workload, seed: int) -> Profiles:
-    """Rows of the first pool's model for prompts, of the last one's for answers."""
-    found = drawn(prepared.ground.routed, load, seed)
-    first, last = stations[0].profiles(found, load), stations[-1].profiles(found, load)
-    return Profiles(prefill=first.prefill, decode=last.decode)
-
-
 def _served(
     prepared: Prepared,
     stations: tuple[Station, ...],
     load: Workload,
-    profiles: Profiles,
+    profiles: tuple[Profiles, ...],
     hidden: float,
     settings: RunSettings,
 ) -> Service:
     pools = [Pool(limits=one.limits, model=replace(one.model, hidden=hidden)) for one in stations]
     if len(pools) == 1:
-        return colocated(load, profiles, pools[0], settings)
+        return colocated(load, profiles[0], pools[0], settings)
     said, memory = prepared.scenario.transfer, stations[0].memory
     token_bytes = float(prepared.ground.shape.kv_bytes_per_token) if memory is None else memory.token_bytes
     transfer = Transfer(bytes_per_token=token_bytes, bytes_per_s=said.bytes_per_s, latency_s=said.latency_s)
-    return disaggregated(load, profiles, pools[0], pools[1], transfer, settings)
+    first, second = pools
+    return disaggregated(load, profiles[0], first, second, transfer, settings, decode_profile=profiles[1])

@@ -21,8 +21,11 @@ MEASURES = ("inside_slo", "goodput_per_s", "input_tokens_per_s", "output_tokens_
 SPREADS = ("ttft_ms", "tpot_ms", "end_to_end_ms")
 
 
-def of(file: Path, prepared: Prepared, runs: Sequence[Measured], others: Sequence[Measured]) -> dict[str, Any]:
-    """runs: before, after and even under the scenario's overlap · others: before and after under the other one."""
+def of(
+    file: Path, prepared: Prepared, runs: Sequence[Measured], others: Sequence[Measured], draws: Sequence[Measured]
+) -> dict[str, Any]:
+    """runs: before, after and even under the scenario's overlap · others: before and after under the other one · draws:
+    before and after in turn, for several draws of routing and chance."""
     scenario = prepared.scenario
     before, after, even = (run_section(run) for run in runs)
     others_of = {run.key: _ends(run_section(run), scenario) for run in others}
@@ -42,6 +45,7 @@ def of(file: Path, prepared: Prepared, runs: Sequence[Measured], others: Sequenc
         "pools": pools,
         **sections,
         "ratios": _ratios(before, after),
+        "draws": [_ratios(*(run_section(run) for run in pair)) for pair in zip(draws[::2], draws[1::2], strict=True)],
         "bracket": ends,
         "reasons": list(dict.fromkeys(reason for one in prepared.after for reason in one.model.reasons)),
     }

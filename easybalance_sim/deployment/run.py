@@ -12,6 +12,8 @@ from easybalance_sim.planning.session import Listener
 
 SAMPLED_STEPS = 48
 """That are replayed token by token."""
+DRAWS = 3
+"""Of routing and chance, for how firm the ratios are."""
 
 
 def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
@@ -19,9 +21,10 @@ def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
     scenario = scenario_of(request)
     prepared = prepare(scenario, tell)
     load = prepared.workload if request.rate_per_s is None else workload_at(scenario, request.rate_per_s)
-    mine, other = scenario.run.overlap, "none" if scenario.run.overlap == "full" else "full"
+    seed, mine, other = scenario.run.seed, scenario.run.overlap, "none" if scenario.run.overlap == "full" else "full"
     wanted = [(BEFORE, mine), (AFTER, mine), (EVEN, mine), (BEFORE, other), (AFTER, other)]
-    advance = tell.progress("serving", load.requests * len(wanted) * len(scenario.pools))
+    more = [(key, run_seed) for run_seed in range(seed + 1, seed + DRAWS) for key in (BEFORE, AFTER)]
+    advance = tell.progress("serving", load.requests * (len(wanted) + len(more)) * len(scenario.pools))
     runs = [
         measure(
             prepared,
@@ -33,4 +36,5 @@ def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
         )
         for key, overlap in wanted
     ]
-    return report.of(request.scenario, prepared, runs[:3], runs[3:])
+    again = [measure(prepared, key, workload=load, seed=run_seed, advance=advance) for key, run_seed in more]
+    return report.of(request.scenario, prepared, runs[:3], runs[3:], [*runs[:2], *again])

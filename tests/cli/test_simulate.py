@@ -12,7 +12,7 @@ from tests.small_scenario import small_scenario
 
 CLAIM = ROOT / "scenarios" / "easybalance-8xa100.toml"
 KEYS = {
-    "scenario", "model", "workload", "routing", "slo", "plans", "pools", "before", "after", "even", "ratios", "bracket",
+    "scenario", "model", "workload", "routing", "slo", "plans", "pools", "before", "after", "even", "ratios", "draws", "bracket",
     "reasons", "verdict", "notes",
 }  # fmt: skip
 

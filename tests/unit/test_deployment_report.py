@@ -52,6 +52,7 @@ def test_its_figures_belong_together(report: dict[str, Any]) -> None:
         assert sum(row["steps"] for row in pool["timeline"]) == pool["steps"]
     assert even["pools"][0]["lost_share"] == pytest.approx(0.0, abs=1e-9)
     assert report["ratios"]["tpot_ms.p99"] == pytest.approx(after["tpot_ms"]["p99"] / before["tpot_ms"]["p99"])
+    assert len(report["draws"]) == 3 and report["draws"][0] == report["ratios"] != report["draws"][1]
     assert report["bracket"]["after"]["serial"]["tpot_ms"] == after["tpot_ms"]
     assert report["bracket"]["after"]["overlapped"]["tpot_ms"]["mean"] < after["tpot_ms"]["mean"]
     check = report["pools"][0]["after"]["check"]
@@ -62,7 +63,8 @@ def test_the_table_begins_with_what_requests_get(report: dict[str, Any]) -> None
     text = simulate_table.of(report)
     head, answer, requests, steps, bracket, trust = text.split("\n\n")
     assert head.startswith("small\n") and answer.startswith("inside the SLO (TTFT 50.0 ms, TPOT 10.0 ms): ")
-    assert "ranks loaded alike" in answer and "after: window_search" in requests
+    assert "ranks loaded alike" in answer and "before: contiguous · after: window_search" in answer
+    assert "over 3 draws of routing and chance: goodput " in answer and requests.split()[:2] == ["before", "after"]
     assert steps.startswith("Steps of the pool (4 data-parallel of 1 GPU") and "lost to imbalance" in steps
     assert "all hidden: before" in bracket and "token-by-token replay" in trust
     assert max(map(len, text.splitlines())) <= 160
