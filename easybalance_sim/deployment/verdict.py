@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 NOTHING = 0.01
-"""Changes of a time below this share are none."""
+"""Changes below this share of a time are none."""
+LOST = ("lost_dispatch", "lost_expert", "lost_combine")
 Section = Mapping[str, Any]
 
 
@@ -33,18 +34,27 @@ def _who_wins(report: Section) -> Iterator[str]:
 
 
 def _moved(pool: Section, old: Section, new: Section) -> Iterator[str]:
-    """Communication per token that grew more than imbalance fell."""
-    link, lost = (_per_token(section, names) for section, names in ((new, LINKS), (new, LOST)))
-    link_before, lost_before = (_per_token(section, names) for section, names in ((old, LINKS), (old, LOST)))
-    grown, saved = link - link_before, lost_before - lost
-    if grown > NOTHING * _per_token(old, ("steps",)) and grown > saved:
+    """What a plan costs beside what its balance saves, where that is half of it or more."""
+    saved = _per_token(old, LOST) - _per_token(new, LOST)
+    slots = pool["after"]["slots"] > pool["before"]["slots"]
+    growing = {
+        "communication (a token goes to more ranks)": ("dispatch", "combine"),
+        "experts (more slots)" if slots else "experts (smaller steps)": ("expert",),
+    }
+    grown = {name: _even(new, parts) - _even(old, parts) for name, parts in growing.items()}
+    price = sum(max(0.0, seconds) for seconds in grown.values())
+    step = _per_token(old, ("steps",))
+    if price > NOTHING * step and price > saved / 2:
+        told = [f"{name} +{1e6 * seconds:.2f} s" for name, seconds in grown.items() if seconds > NOTHING * step / 2]
         yield (
-            f"{pool['role']} pool: the plan sends tokens to more ranks; communication grows by {grown * 1e6:.2f} s per "
-            f"million tokens, imbalance falls by {saved * 1e6:.2f} s"
+            f"{pool['role']} pool, seconds per million tokens: imbalance {1e6 * _per_token(old, LOST):.2f} → "
+            f"{1e6 * _per_token(new, LOST):.2f}, but {' and '.join(told)}"
         )
 
 
-LINKS, LOST = ("dispatch", "combine"), ("lost_dispatch", "lost_expert", "lost_combine")
+def _even(section: Section, parts: tuple[str, ...]) -> float:
+    """Seconds per token of parts, without what they lose to imbalance."""
+    return _per_token(section, parts) - _per_token(section, tuple(f"lost_{part}" for part in parts))
 
 
 def _per_token(section: Section, parts: tuple[str, ...]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from easybalance_sim.cli import simulate_table
 from easybalance_sim.deployment.request import SimulateRequest
 from easybalance_sim.deployment.run import simulate
 from easybalance_sim.deployment.verdict import verdict
+from tests.ebsim_process import ROOT
 from tests.listeners import Heard
 from tests.small_scenario import TWO_POOLS, small_scenario
 
@@ -70,6 +72,25 @@ def test_the_table_begins_with_what_requests_get(report: dict[str, Any]) -> None
     assert max(map(len, text.splitlines())) <= 160
 
 
+def _keys(content: Any) -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, inner in content.items():
+            yield key
+            yield from _keys(inner)
+    elif isinstance(content, list):
+        for inner in content:
+            yield from _keys(inner)
+
+
+def test_every_key_is_documented(report: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "formats.md").read_text()
+    section = text.partition("## Serving simulation (JSON)")[2].partition("\n## ")[0]
+    free = {*report["workload"]["tenants"], *report["ratios"], "line"}
+    found = set(_keys(report)) - free
+    assert len(found) > 100
+    assert sorted(key for key in found if not re.search(rf"\b{key}\b", section)) == []
+
+
 def test_two_pools_have_a_table_each(tmp_path: Path) -> None:
     path = small_scenario(tmp_path, TWO_POOLS)
     found = simulate(SimulateRequest(scenario=path, overlap="full", rate_per_s=40.0, duration_s=1.0), Heard())
@@ -100,4 +121,4 @@ def test_the_verdict_names_what_turns_the_answer(report: dict[str, Any]) -> None
     assert "the plan before stays" in _said(turned)
     pool = turned["after"]["pools"][0]
     pool["seconds"]["dispatch"] += 10.0
-    assert "communication grows" in _said(turned)
+    assert "but communication (a token goes to more ranks) +" in _said(turned)
