@@ -93,7 +93,7 @@ def _doubts(stated: dict[str, Any]) -> Iterator[str]:
 
 
 def _fewest(search: Search, scenario: Scenario, pool: Pool, rate: float, tell: Listener) -> dict[str, Any]:
-    advance = tell.progress("trying numbers of GPUs", USUAL_TRIES)
+    advance = tell.progress(f"{pool.role}: trying numbers of GPUs", USUAL_TRIES)
     found = fewest_gpus(search, scenario, pool.role, rate, advance)
     others = {one.role: one.gpus for one in scenario.pools if one.role != pool.role}
     return sections.fleets(found, scenario.slo.share) | {"others_stay": others}
@@ -104,7 +104,7 @@ def _replicas(
 ) -> dict[str, Any]:
     """Rates by spare slots, and the fewest whose rate is as good as the best."""
     layouts = replica_layouts(pool, scenario.shape.experts, spares)
-    advance = tell.progress("comparing replicas", len(layouts))
+    advance = tell.progress(f"{pool.role}: comparing replicas", len(layouts))
     rows = [sections.layout(row) for row in rates_over(search, scenario, pool.role, layouts, advance)]
     worth = max(sections.WORTH, search.tolerance)
     return {
@@ -118,7 +118,7 @@ def _replicas(
 def _splits(search: Search, scenario: Scenario, pool: Pool, tell: Listener) -> dict[str, Any]:
     """Rates by GPUs that share experts and attention, and the best split under either plan."""
     layouts = split_layouts(scenario, pool)
-    advance = tell.progress("comparing expert and tensor parallelism", len(layouts))
+    advance = tell.progress(f"{pool.role}: comparing expert and tensor parallelism", len(layouts))
     rows = [sections.layout(row) for row in rates_over(search, scenario, pool.role, layouts, advance)]
     worth = max(sections.WORTH, search.tolerance)
     best = {key: sections.best(rows, key, worth) for key in (BEFORE, AFTER)}

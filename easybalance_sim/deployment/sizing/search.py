@@ -65,10 +65,11 @@ class _Quiet:
 def _identity(station: Station) -> tuple[Any, ...]:
     """What makes two stations serve alike, within one scenario."""
     plan, pool = station.plan, station.pool
-    # Slots of the cluster are those of the plan after; what serves has its own.
-    cluster = repr([getattr(pool.cluster, name) for name in pool.cluster.__struct_fields__ if name != "slots_per_rank"])
+    # Slots of the cluster are those of the plan after, and data ranks may be said or follow: what serves has its own.
+    cluster = [getattr(pool.cluster, name) for name in pool.cluster.__struct_fields__ if name != "slots_per_rank"]
+    engine = [getattr(pool.engine, name) for name in pool.engine.__struct_fields__ if name != "data_ranks"]
     return (
-        cluster, repr(pool.engine), station.limits, station.schedule, plan.slots_per_rank.tobytes(),
+        repr((cluster, engine)), pool.data_ranks, station.limits, station.schedule, plan.slots_per_rank.tobytes(),
         plan.expert_of_slot.tobytes(),
     )  # fmt: skip
 
@@ -162,13 +163,19 @@ def fewest_gpus(
     def holds(key: str, groups: int) -> bool:
         gpus = groups * own.attention_tensor
         if gpus not in tried:
-            tried[gpus] = _attained(search, scenario, role, replace(own, gpus=gpus), rate_per_s)
+            tried[gpus] = _attained(search, scenario, role, _of_size(own, gpus, scenario.shape.experts), rate_per_s)
             advance(1)
         found = tried[gpus]
         return isinstance(found, dict) and found[key].holds(scenario.slo.share)
 
     least = {key: own.attention_tensor * least_of(partial(holds, key), own.data_ranks) for key in (BEFORE, AFTER)}
     return Fleets(role=role, rate_per_s=rate_per_s, gpus=least, tried=dict(sorted(tried.items())))
+
+
+def _of_size(own: Layout, gpus: int, experts: int) -> Layout:
+    """So many GPUs, with as many spare slots as there is use for."""
+    ranks = gpus // own.expert_tensor
+    return replace(own, gpus=gpus, spare=min(own.spare, experts - -(-experts // ranks)))
 
 
 def _attained(
