@@ -11,7 +11,12 @@ from easybalance_sim.cli.console import aligned
 Section = Mapping[str, Any]
 WIDTH = 100
 _NAMES = {"before": "before", "after": "after", "even": "even ranks"}
-_SHORT = {"time to first token": "TTFT", "time per output token": "TPOT", "refused requests": "refusals"}
+_SHORT = {
+    "time to first token": "TTFT",
+    "time per output token": "TPOT",
+    "refused requests": "refusals",
+    "queue grows": "queue",
+}
 
 
 def of(report: Section) -> str:
@@ -26,7 +31,7 @@ def of(report: Section) -> str:
 def _head(report: Section) -> Iterator[str]:
     slo, stated = report["slo"], report["highest_rate"]["stated"]
     yield report["scenario"]["title"]
-    yield from (f"  {line}" for line in report["scenario"]["why"].strip().splitlines())
+    yield from _wrapped(report["scenario"]["why"])
     yield ""
     yield (
         f"{report['gpus']} GPUs hold {_change(stated)} requests/s with {100 * slo['share']:g} % of them inside "
@@ -132,7 +137,7 @@ def _refusals(found: Section, name: str) -> Iterator[str]:
 
 
 def _ends(found: Section) -> str:
-    words = str(found["ends_by"] or "nothing found")
+    words = str(found["ends_by"] or "nothing")
     return _SHORT.get(words, words)
 
 

@@ -1,0 +1,78 @@
+"""The tables of `ebsim capacity`: a hundred columns, whatever is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from easybalance_sim.cli.capacity_table import of
+
+LONGEST = "window_search_no_redundancy"
+
+
+def rate(per_s: float, ends_by: str | None = "queue grows") -> dict[str, Any]:
+    at = {
+        "inside_slo_of_seeds": [0.951, 0.989], "inside_slo": 0.96, "ttft_p99_ms": 12345.6, "tpot_p99_ms": None,
+        "output_tokens_per_s": 123456.0, "kv_in_use": 1.0,
+    }  # fmt: skip
+    return {"rate_per_s": per_s, "ends_by": ends_by, "at": at if per_s else None, "policy": LONGEST}
+
+
+def row(spare: int, refused: str | None = None) -> dict[str, Any]:
+    return {
+        "experts": "EP16 x TP2", "attention": "DP16 x TP2", "spare_slots": spare, "refused": refused,
+        "kv_tokens": 123456789, "before": rate(999.0), "after": rate(1234.0),
+    }  # fmt: skip
+
+
+def found(**changes: Any) -> dict[str, Any]:
+    ends = {"before": rate(100.0), "after": rate(115.0), "even": rate(150.0, None), "gain": 1.15}
+    return {
+        "scenario": {"title": "A title", "why": "words " * 40}, "gpus": 8, "tolerance": 0.02,
+        "slo": {"ttft_ms": 1000.0, "tpot_ms": 50.0, "share": 0.95},
+        "plans": {"before": ["contiguous"], "after": [LONGEST, "eplb"]}, "cost": ["a long label " * 8, "another"],
+        "highest_rate": {"stated": ends, "bracket": {"serial": ends, "overlapped": {**ends, "gain": None}}},
+        **changes,
+    }  # fmt: skip
+
+
+TRIED = [
+    {"gpus": 4, "refused": "weights leave no room " * 3},
+    {"gpus": 8, "refused": None, "after": {"holds": False, "ends_by": "time per output token"}},
+    {"gpus": 16, "refused": None, "after": {"holds": True, "ends_by": None}},
+]
+
+
+def test_the_answer_leads() -> None:
+    text = of(found())
+    assert "8 GPUs hold 100 → 115 (+15.0 %) requests/s with 95 % of them inside TTFT 1,000 ms" in text
+    assert "loaded alike by decree 150 (all to 2 %)" in text
+    assert "96.0 % (95.1–98.9)" in text and "nothing\n" in text and "12,346 ms" in text
+
+
+def test_a_hundred_columns() -> None:
+    fleet = {"role": "decode", "rate_per_s": 50.0, "before": {"gpus": None}, "after": {"gpus": 16}, "tried": TRIED}
+    rows = [row(0), row(2, "weights of 71 GB and buffers of 7.3 GB leave no room for KV cache in 77 GB " * 2)]
+    names = [{"experts": "EP16 x TP2", "attention": "DP16 x TP2"}] * 4
+    text = of(
+        found(
+            fewest_gpus=[{**fleet, "others_stay": {"prefill": 32}}],
+            replicas=[{"role": "decode", "rows": rows, "worth_buying": 0, "worth_frac": 0.02}],
+            parallelism=[{"role": "decode", "rows": rows, "best": {"before": names, "after": []}, "worth_frac": 0.02}],
+        )
+    )
+    assert max(map(len, text.splitlines())) <= 100
+    assert "before → after: none up to 16 → 16" in text and "the prefill pool stays at 32 GPUs" in text
+    assert "8 fails by TPOT, 16 holds" in text and "cannot be" in text
+    assert "0 of each rank pay, more add less than 2 % to the rate" in text
+    assert "best with the plan after: none holds any rate" in text
+
+
+def test_when_nothing_holds() -> None:
+    none = {"before": rate(0.0), "after": rate(0.0), "even": rate(0.0), "gain": None}
+    text = of(
+        found(
+            highest_rate={"stated": none, "bracket": {"serial": none, "overlapped": none}},
+            replicas=[{"role": "mixed", "rows": [row(1, "no room")], "worth_buying": None, "worth_frac": 0.01}],
+        )
+    )
+    assert "8 GPUs hold 0 → 0 requests/s" in text and "no layout holds any rate" in text
