@@ -119,7 +119,10 @@ def _draws(report: Section) -> str:
         changes = [100 * (one[name] - 1) for one in report["draws"] if one[name] is not None]
         if changes:
             parts.append(f"{label} {min(changes):+.0f} to {max(changes):+.0f} %")
-    return f"\nover {len(report['draws'])} draws of routing and chance: {', '.join(parts)}" if parts else ""
+    same = all(value in (None, 1.0) for one in report["draws"] for value in one.values())
+    if same or not parts:
+        return ""
+    return f"\nover {len(report['draws'])} draws of routing and chance: {', '.join(parts)}"
 
 
 def _to(before: Section, after: Section, path: str, form: Form) -> str:

@@ -35,10 +35,11 @@ def _choose(ready: Prepared) -> Choice:
     )  # fmt: skip
 
 
-def test_the_plan_before_stays_unless_another_is_faster_by_enough() -> None:
-    assert taken_of([1.0, 0.9, 0.5, 0.7]) == 2
-    assert taken_of([1.0, 0.995, 1.2]) == 0 == taken_of([1.0, 2.0])
-    assert taken_of([1.0, 1 - 2 * WORTH]) == 1
+def test_the_plan_before_stays_unless_another_is_faster_by_enough_in_every_draw() -> None:
+    assert taken_of(np.array([[1.0, 1.0], [0.9, 0.9], [0.5, 0.5], [0.7, 0.7]])) == 2
+    assert taken_of(np.array([[1.0], [1 - WORTH / 2], [1.2]])) == 0 == taken_of(np.array([[1.0], [2.0]]))
+    assert taken_of(np.array([[1.0, 1.0], [1 - 2 * WORTH, 1 - 2 * WORTH]])) == 1
+    assert taken_of(np.array([[1.0, 1.0], [0.5, 0.999]])) == 0
 
 
 def test_nothing_that_serves_is_looked_at(ready: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +52,7 @@ def test_nothing_that_serves_is_looked_at(ready: Prepared, monkeypatch: pytest.M
     monkeypatch.setattr(choosing, "station", spy)
     choice = _choose(ready)
     assert choice.candidates[0].policy == "contiguous" and set(CANDIDATES) <= {one.policy for one in choice.candidates}
-    assert choice.taken == taken_of([one.time_s for one in choice.candidates])
+    assert choice.plan.policy == choice.candidates[choice.taken].policy
     serving = set(ready.ground.routed.request.tolist())
     assert seen and not any(serving & set(routed.request.tolist()) for routed in seen)
 
