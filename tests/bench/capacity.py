@@ -80,8 +80,8 @@ CASES = {
         title='"500 → 700 requests/s" on eight A100',
         scenario="easybalance-8xa100-serving.toml",
         flags=("--replicas", "0,1", "--parallel", "--fewest-gpus"),
-        teaches="The claim is a gain of 40 %. The plan gains {gain}, ranks loaded alike by decree {even}, which no "
-        "plan exceeds; tensor parallelism on the same GPUs, which cannot be uneven, gains {tp} without any plan.",
+        teaches="The claim is a gain of 40 %. The plan gains {gain}, ranks loaded alike by decree {even}, about the "
+        "most that any plan could; tensor parallelism on the same GPUs, which cannot be uneven, gains {tp} without any plan.",
     ),
     "public": Case(
         title="Plain tensor parallelism against expert parallelism",
@@ -104,7 +104,7 @@ CASES = {
         teaches="Ranks loaded alike by decree gain {even}, the plan {gain}: about what balancing gained in the public "
         "run. Tensor parallelism over all GPUs is {tp} against experts apart before any plan, where they measured +8 % "
         "with attention apart: that layout is not modelled, and its rate not reproduced. What both cases say: whether "
-        "tensor parallelism pays depends on how uneven the routing is, and beside a plan it does not pay here.",
+        "tensor parallelism pays depends on how uneven the routing is, and on these GPUs a plan leaves it behind.",
     ),
     "nodes": Case(
         title="Two nodes: attention that waits for the longest prompt",
