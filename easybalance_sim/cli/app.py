@@ -19,6 +19,7 @@ from easybalance_sim.cli import (
     gate,
     history,
     import_,
+    init,
     lint,
     offload,
     offset,
@@ -43,6 +44,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(short_help="Write cluster, scenario and gate files for a model.")(init.init)
 app.command(short_help="Make a plan and prove it on held-out traffic.")(plan.plan)
 app.command(short_help="Judge a plan on recorded traffic.")(replay.replay)
 app.command(short_help="How many redundant slots are worth their memory?")(sweep.sweep)

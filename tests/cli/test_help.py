@@ -21,6 +21,7 @@ from tests.recordings import load_line
 HEAVY = ("numpy", "pandas", "pyarrow", "numba", "matplotlib", "cupy")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     (),
+    ("init",),
     ("plan",),
     ("replay",),
     ("sweep",),
