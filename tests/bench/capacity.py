@@ -81,7 +81,8 @@ CASES = {
         scenario="easybalance-8xa100-serving.toml",
         flags=("--replicas", "0,1", "--parallel", "--fewest-gpus"),
         teaches="The claim is a gain of 40 %. The plan gains {gain}, ranks loaded alike by decree {even}, about the "
-        "most that any plan could; tensor parallelism on the same GPUs, which cannot be uneven, gains {tp} without any plan.",
+        "most that any plan could; tensor parallelism on the same GPUs, which cannot be uneven, gains {tp} without any "
+        "plan.",
     ),
     "public": Case(
         title="Plain tensor parallelism against expert parallelism",
