@@ -163,7 +163,7 @@ def _document(
             },
         ),
         dispatch=session.bench.rule,
-        evidence={name: value for name, value in report.items() if name not in ("verdict", "migration")},
+        evidence={name: value for name, value in report.items() if name not in ("verdict", "migration", "load")},
         verdict=report["verdict"],
         migration=report["migration"],
         model=session.shape.name,

@@ -114,4 +114,10 @@ Dask = Annotated[
         help="Scheduler of a Dask cluster whose workers pass over the trace, e.g. tcp://host:8786 [this machine].",
     ),
 ]
+Metrics = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics", metavar="FILE.prom", help="Also write the figures as OpenMetrics text (docs/grafana-dashboard.json)."
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]

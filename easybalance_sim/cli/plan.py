@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from easybalance_sim.cli import options, phases_table, plan_options, report_table
+from easybalance_sim.cli import metrics_file, options, phases_table, plan_options, report_table
 from easybalance_sim.cli.console import Console, Format, emit
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def plan(
     dask: options.Dask = "",
     force: plan_options.Force = False,
     output: plan_options.Output = None,
+    metrics: options.Metrics = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Turn a routing trace into a placement that is proven on traffic the planner did not see, or say no.
@@ -59,6 +60,7 @@ def plan(
     Example: ebsim plan traces/tinymoe.parquet --ranks 8 --slots-per-rank 10 --split request -o plan.json
     """
     console = Console()
+    metrics_file.require(metrics, traces)
     report_table.warn_of_first_run(console)
     from easybalance_sim.planning.request import PlanRequest
     from easybalance_sim.planning.session import Settings
@@ -78,6 +80,7 @@ def plan(
     )  # fmt: skip
     report, code = _made(request, per_phase, console)
     report["notes"] = console.notes
+    metrics_file.write(metrics, report)
     as_text = phases_table.of_phases if per_phase else report_table.of_plan
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else as_text(report))
     raise typer.Exit(code)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import options, report_table
+from easybalance_sim.cli import metrics_file, options, report_table
 from easybalance_sim.cli.console import Console, Format, emit
 
 
@@ -40,6 +40,7 @@ def replay(
     seed: options.Seed = 0,
     device: options.Device = "auto",
     dask: options.Dask = "",
+    metrics: options.Metrics = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Replay every token of a trace through a plan and judge it against a baseline.
@@ -51,6 +52,7 @@ def replay(
     Example: ebsim replay traces/tinymoe.parquet --plan plan.json --workload chinese
     """
     console = Console()
+    metrics_file.require(metrics, [*traces, plan])
     report_table.warn_of_first_run(console)
     from easybalance_sim.planning.session import Settings
     from easybalance_sim.verification import ReplayRequest, replay_plan
@@ -66,5 +68,6 @@ def replay(
     )  # fmt: skip
     report, verdict = replay_plan(request, console)
     report["notes"] = console.notes
+    metrics_file.write(metrics, report)
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else report_table.of_replay(report))
     raise typer.Exit(verdict.exit_code)

@@ -13,6 +13,7 @@ from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.plan.migration import migration
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.memory import memory_section
+from easybalance_sim.planning.monitoring import load_section
 from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.replay.outcome import Outcome
 from easybalance_sim.replay.traffic import Traffic
@@ -63,6 +64,7 @@ def assemble(
             "share_of_possible": _share(baseline, plan, plan["lower_bound_per_window"]),
             "share_of_floor": _share(baseline, plan, made_for_it["rank_imbalance"]),
         },
+        "load": load_section(session.meta.layers, session.topology.node_of_rank, before, after),
         "memory": memory_section(session, before, after),
         "migration": dict(migration_between(session, before.plan, after.plan)),
     }

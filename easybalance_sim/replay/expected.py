@@ -66,6 +66,7 @@ def replay_counts(
         active_slots=np.bincount(seconds.active.ravel()),
         phase_share=parts / max(parts.sum(), 1e-300),
         expert_tokens=tokens.sum(axis=0),
+        slot_tokens=_even_slot_tokens(tokens.sum(axis=0), plan),
         rank_pairs=np.broadcast_to(flow.arriving.sum(axis=(0, 1)) / plan.ranks, (plan.ranks, plan.ranks)),
         node_pairs=_node_pairs(flow, topology),
         copy_bytes=cost.copy_bytes,
@@ -91,8 +92,14 @@ def drawn_layer_seconds(
 
 def even_rank_tokens(tokens: IntArray, plan: Plan) -> FloatArray:
     """float64[W, L, R] tokens of each rank when replicas share evenly; tokens: int64[W, L, E]."""
+    return rank_sums(_even_slot_tokens(tokens, plan), plan)
+
+
+def _even_slot_tokens(tokens: IntArray, plan: Plan) -> FloatArray:
+    """float64[…, L, P] tokens of each slot when replicas share evenly; tokens: int64[…, L, E]."""
     layer = np.arange(plan.layers)[:, None]
-    return rank_sums(tokens[:, layer, plan.expert_of_slot] / plan.replicas[layer, plan.expert_of_slot], plan)
+    shares: FloatArray = tokens[..., layer, plan.expert_of_slot] / plan.replicas[layer, plan.expert_of_slot]
+    return shares
 
 
 def even_imbalance(tokens: IntArray, plan: Plan, speed: FloatArray) -> FloatArray:

@@ -27,9 +27,9 @@ class Outcome:
     goes below · layer_seconds: float[W, L] by which plans are ranked · layer_bracket: float[W, L, 2] with all
     communication hidden, with none · active_slots: int64[S+1] how often a rank had that many active slots, over
     steps × layers × ranks · phase_share: float64[3] shares of dispatch, expert, combine time · expert_tokens: [L, E]
-    assignments · rank_pairs: [R, R] and node_pairs: [N, N] copies sent · copy_bytes: bytes of one copy, dispatch +
-    combine · peak: of the fullest steps · speed: float64[R] of the ranks, None = equal · expected: figures are
-    expectations over counts, not a replay of tokens.
+    assignments · slot_tokens: [L, P] the same of each slot · rank_pairs: [R, R] and node_pairs: [N, N] copies sent ·
+    copy_bytes: bytes of one copy, dispatch + combine · peak: of the fullest steps · speed: float64[R] of the ranks,
+    None = equal · expected: figures are expectations over counts, not a replay of tokens.
     """
 
     plan: Plan
@@ -43,6 +43,7 @@ class Outcome:
     active_slots: IntArray
     phase_share: FloatArray
     expert_tokens: FloatArray | IntArray
+    slot_tokens: FloatArray | IntArray
     rank_pairs: FloatArray | IntArray
     node_pairs: FloatArray | IntArray
     copy_bytes: float

@@ -91,6 +91,7 @@ class Tally:
             active_slots=self._active,
             phase_share=self._parts / max(int(self._parts.sum()), 1),
             expert_tokens=expert_sums(self.slot_tokens, self.plan),
+            slot_tokens=self.slot_tokens,
             rank_pairs=self.rank_pairs,
             node_pairs=self.node_pairs,
             copy_bytes=copy_bytes,

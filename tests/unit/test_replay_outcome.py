@@ -49,6 +49,7 @@ def outcome(**changes: Any) -> Outcome:
             active_slots=np.array([10, 0, 70, 19, 1]),
             phase_share=np.array([0.25, 0.5, 0.25]),
             expert_tokens=np.array([[900, 20, 20, 20, 20, 20], [167] * 5 + [165]]),
+            slot_tokens=np.ones((2, PLAN.slots)),
             rank_pairs=np.ones((2, 2)),
             node_pairs=np.array([[500, 300], [100, 1100]]),
             copy_bytes=30.0,
