@@ -117,7 +117,9 @@ Dask = Annotated[
 Metrics = Annotated[
     Path | None,
     typer.Option(
-        "--metrics", metavar="FILE.prom", help="Also write the figures as OpenMetrics text (docs/grafana-dashboard.json)."
+        "--metrics",
+        metavar="FILE.prom",
+        help="Also write the figures as OpenMetrics text (docs/grafana-dashboard.json).",
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]

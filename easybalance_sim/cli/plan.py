@@ -79,11 +79,14 @@ def plan(
         lost_ranks=plan_options.ranks_of(lost_ranks), stress=stress,
     )  # fmt: skip
     report, code = _made(request, per_phase, console)
-    report["notes"] = console.notes
     metrics_file.write(metrics, report)
+    _print(report, per_phase, format)
+    raise typer.Exit(code)
+
+
+def _print(report: dict[str, Any], per_phase: bool, format: Format) -> None:
     as_text = phases_table.of_phases if per_phase else report_table.of_plan
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else as_text(report))
-    raise typer.Exit(code)
 
 
 def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict[str, Any], int]:
@@ -92,6 +95,8 @@ def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict
     from easybalance_sim.pipeline import make_plan
 
     if per_phase:
-        return make_phase_plans(request, console)
-    report, verdict = make_plan(request, console)
-    return report, verdict.exit_code
+        report, code = make_phase_plans(request, console)
+    else:
+        report, verdict = make_plan(request, console)
+        code = verdict.exit_code
+    return {**report, "notes": console.notes}, code
