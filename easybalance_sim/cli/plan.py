@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -79,12 +80,13 @@ def plan(
         lost_ranks=plan_options.ranks_of(lost_ranks), stress=stress,
     )  # fmt: skip
     report, code = _made(request, per_phase, console)
-    metrics_file.write(metrics, report)
-    _print(report, per_phase, format)
+    _deliver(report, per_phase, metrics, format)
     raise typer.Exit(code)
 
 
-def _print(report: dict[str, Any], per_phase: bool, format: Format) -> None:
+def _deliver(report: dict[str, Any], per_phase: bool, metrics: Path | None, format: Format) -> None:
+    """Write the files of a report and print it."""
+    metrics_file.write(metrics, report)
     as_text = phases_table.of_phases if per_phase else report_table.of_plan
     emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else as_text(report))
 
