@@ -43,7 +43,7 @@ def skewed_model(
         leave_s=np.full((2, layers), 1e-7),
         link_fixed_s=np.array([1e-5, 1.2e-5]),
         attention=AttentionSeconds(fixed=1e-5, weights=2e-5, token=5e-8, kv=2e-10, pair=1e-10),
-        outside=OutsideSeconds(host=1e-3, dense_layers=2, weights=1e-5, token=1e-7),
+        outside=OutsideSeconds(host=1e-3, dense_layers=2, weights=1e-5, token=1e-7, head_weights=2e-5, head_token=5e-6),
         data_ranks=data_ranks,
         hidden=hidden,
         chance_rows=np.broadcast_to(chance * np.sqrt(rows), (layers, knots)),

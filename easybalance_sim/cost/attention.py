@@ -64,17 +64,21 @@ class AttentionCost:
 @dataclass(frozen=True, kw_only=True)
 class OutsideCost:
     """Seconds of a step outside the MoE layers. host: per step · dense_layers: layers with attention and no experts ·
-    weights, token: their feed-forward parts and the head, together, as max(weights, token · tokens)."""
+    weights, token: their feed-forward parts together, max(weights, token · tokens) · head_weights, head_token: the
+    head, likewise of one position per request: engines have no use for the others of a prompt."""
 
     host: float
     dense_layers: int
     weights: float
     token: float
+    head_weights: float
+    head_token: float
     reasons: tuple[str, ...] = ()
 
-    def seconds(self, tokens: float, attention: float) -> float:
-        """Of a step with so many tokens, attention of one layer taking `attention` seconds."""
-        return self.host + self.dense_layers * attention + max(self.weights, self.token * tokens)
+    def seconds(self, tokens: float, requests: float, attention: float) -> float:
+        """Of a step with so many tokens of so many requests, attention of one layer taking `attention` seconds."""
+        dense = self.dense_layers * attention + max(self.weights, self.token * tokens)
+        return self.host + dense + max(self.head_weights, self.head_token * requests)
 
 
 def attention_seconds(
@@ -127,8 +131,10 @@ def outside_seconds(
     return OutsideCost(
         host=host_s + launches,
         dense_layers=shape.dense_layers,
-        weights=dense.weights + head.weights,
-        token=dense.token + head.token,
+        weights=dense.weights,
+        token=dense.token,
+        head_weights=head.weights,
+        head_token=head.token,
         reasons=tuple(reasons),
     )
 

@@ -79,7 +79,12 @@ def station(
             pair=attention.pair,
         ),
         outside=OutsideSeconds(
-            host=outside.host, dense_layers=outside.dense_layers, weights=outside.weights, token=outside.token
+            host=outside.host,
+            dense_layers=outside.dense_layers,
+            weights=outside.weights,
+            token=outside.token,
+            head_weights=outside.head_weights,
+            head_token=outside.head_token,
         ),
         data_ranks=pool.data_ranks,
         rule=session.bench.rule,

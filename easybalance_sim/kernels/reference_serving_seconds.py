@@ -46,6 +46,7 @@ def step_seconds(model: Model, step: int, ranks: Sequence[RankStep], tokens: Seq
     most = max(rank.tokens for rank in ranks)
     attention = scalars["attention_fixed"] + max(_attention(rank, scalars) for rank in ranks)
     outside = scalars["host"] + max(scalars["outside_weights"], scalars["outside_token"] * most)
+    outside += max(scalars["head_weights"], scalars["head_token"] * max(rank.served for rank in ranks))
     parts = {"attention": (layers + scalars["dense_layers"]) * attention, "outside": outside}
     total = balanced = outside + scalars["dense_layers"] * attention
     busy = np.zeros(width)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray, frozen
+from easybalance_sim.arrays import FloatArray, IntArray, frozen
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cost.attention import AttentionCost, OutsideCost, attention_seconds, outside_seconds
 from easybalance_sim.cost.layer import LayerCost, layer_cost
@@ -133,8 +133,16 @@ def _beside(ready: Ready, steps: RecordedSteps) -> FloatArray:
     context, pairs = (np.add.reduceat(np.where(mine, before, 0), steps.start[:-1]) for mine in (~prompt, prompt))
     layer = part.fixed + np.maximum(part.weights, part.token * tokens) + part.kv * context + part.pair * pairs
     beside = np.repeat(layer[:, None], steps.layers, axis=1)
-    beside[:, -1] += [ready.outside.seconds(*each) for each in zip(tokens.tolist(), layer.tolist(), strict=True)]
+    each = zip(tokens.tolist(), _requests(steps).tolist(), layer.tolist(), strict=True)
+    beside[:, -1] += [ready.outside.seconds(*one) for one in each]
     return np.asarray(beside.ravel())
+
+
+def _requests(steps: RecordedSteps) -> IntArray:
+    """int64[S] different requests of each step."""
+    step = np.repeat(np.arange(len(steps)), np.diff(steps.start))
+    pairs = np.unique(np.stack([step, steps.request]), axis=1)
+    return np.bincount(pairs[0], minlength=len(steps))
 
 
 def _around_boundary(steps: RecordedSteps, request: OffloadRequest, tell: Listener) -> RecordedSteps:

@@ -267,7 +267,10 @@ def _attention(shape: ModelShape, hardware: HardwareProfile) -> AttentionSeconds
 
 def _outside(shape: ModelShape, hardware: HardwareProfile) -> OutsideSeconds:
     found = outside_seconds(shape, hardware)
-    return OutsideSeconds(host=found.host, dense_layers=found.dense_layers, weights=found.weights, token=found.token)
+    return OutsideSeconds(
+        host=found.host, dense_layers=found.dense_layers, weights=found.weights, token=found.token,
+        head_weights=found.head_weights, head_token=found.head_token,
+    )  # fmt: skip
 
 
 def _plan(run: Deployment, topology: Topology) -> Plan:

@@ -132,11 +132,17 @@ def test_outside_of_deepseek_v3() -> None:
     found = outside_seconds(DSV3, H800, host_s=2e-3)
     dense, head = 3 * 3 * 7168 * 18432, 7168 * 129280
     assert found.dense_layers == 3
-    assert found.weights == pytest.approx(dense * 1.00024 / (3.35e12 * 0.84) + head * 2 / (3.35e12 * 0.81))
-    assert found.token == pytest.approx(2 * dense / (1.979e15 * 0.685) + 2 * head / (9.89e14 * 0.80))
+    assert found.weights == pytest.approx(dense * 1.00024 / (3.35e12 * 0.84))
+    assert found.token == pytest.approx(2 * dense / (1.979e15 * 0.685))
+    assert found.head_weights == pytest.approx(head * 2 / (3.35e12 * 0.81))
+    assert found.head_token == pytest.approx(2 * head / (9.89e14 * 0.80))
     assert found.host == pytest.approx(2e-3 + 6 * 9.2e-6)
-    assert found.seconds(1e5, 0.5) == pytest.approx(found.host + 3 * 0.5 + found.token * 1e5)
-    assert outside_seconds(DSV3, H800, 8).weights == pytest.approx(found.weights / 8)
+    prompts = found.seconds(1e5, 2, 0.5)
+    assert prompts == pytest.approx(found.host + 3 * 0.5 + found.token * 1e5 + found.head_weights)
+    answers = found.seconds(1000, 1000, 0.5) - found.seconds(1000, 2, 0.5)
+    assert answers == pytest.approx(found.head_token * 1000 - found.head_weights)
+    shared = outside_seconds(DSV3, H800, 8)
+    assert (shared.weights, shared.head_weights) == pytest.approx((found.weights / 8, found.head_weights / 8))
 
 
 def test_outside_says_what_is_not_known() -> None:

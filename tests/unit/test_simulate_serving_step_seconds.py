@@ -30,7 +30,7 @@ def model(**given: object) -> StepModel:
         leave_s=np.array([[100.0], [0.0]]),
         link_fixed_s=np.array([0.25, 0.5]),
         attention=AttentionSeconds(fixed=1.0, weights=7.0, token=2.0, kv=0.01, pair=0.1),
-        outside=OutsideSeconds(host=5.0, dense_layers=3, weights=4.0, token=1.5),
+        outside=OutsideSeconds(host=5.0, dense_layers=3, weights=4.0, token=1.5, head_weights=0.5, head_token=0.375),
         data_ranks=2,
     )
     return replace(whole, **given)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_a_step_of_prompts(backend: str) -> None:
     assert step.seconds == pytest.approx(
         {
             "attention": 4 * attention,
-            "outside": 5 + max(4, 1.5 * 3),
+            "outside": 5 + max(4, 1.5 * 3) + 0.5,
             "dispatch": 0.25 + max(15 * 1, 5 * 2, 3 * 100),
             "expert": expert,
             "combine": 0.5 + 15 * 2,
@@ -72,7 +72,7 @@ def test_a_step_of_prompts(backend: str) -> None:
             "lost_dispatch": 0,
             "lost_expert": expert - (6 + 6 / 12 * 9),
             "lost_combine": 15 * 2 - 10 * 1.5,
-            "balanced": 9.5 + 4 * attention + 300.25 + 10.5 + 15.5,
+            "balanced": 10.0 + 4 * attention + 300.25 + 10.5 + 15.5,
         }
     )
     assert step.prompt.tolist() == [3, 2] and step.decode.tolist() == [0, 0]
@@ -83,7 +83,14 @@ def test_a_step_of_answers(backend: str) -> None:
     """Two tokens on rank 0 that read 3 + 1 and 4 + 1, one on rank 1: 3 and 9 rows in all."""
     _, step = run_of([3, 2, 4], [2, 2, 2], model(leave_s=np.zeros((2, 1))), backend).samples
     attention = 1 + 7 + 0.01 * (4 + 5)
-    parts = {"attention": 4 * attention, "dispatch": 0.25 + 9 * 2, "expert": 8 + 5 / 12 * 12, "combine": 0.5 + 9}
+    outside = 5 + max(4, 1.5 * 2) + 0.375 * 2
+    parts = {
+        "attention": 4 * attention,
+        "outside": outside,
+        "dispatch": 0.25 + 9 * 2,
+        "expert": 8 + 5 / 12 * 12,
+        "combine": 0.5 + 9,
+    }
     assert {name: step.seconds[name] for name in parts} == pytest.approx(parts)
     assert step.request.tolist() == [0, 2, 1] and step.decode.tolist() == [1, 1, 1]
 
@@ -119,7 +126,7 @@ def test_what_hides(hidden: float, backend: str) -> None:
     even_moving, even_computing = 15.25 + 15.5, 8.45 + 10.5
     assert step.seconds["hidden"] == pytest.approx(hidden * computing)
     assert computing < moving
-    serial = 9.5 + 3 * 8.45 + even_moving + even_computing
+    serial = 10.0 + 3 * 8.45 + even_moving + even_computing
     assert step.seconds["balanced"] == pytest.approx(serial - hidden * min(even_moving, even_computing))
 
 

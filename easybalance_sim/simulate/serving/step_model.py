@@ -12,6 +12,7 @@ what keeping the sum of a layer takes away.)
     combine[l]   = the same with index 1
     attention    = fixed + max over d of max(weights, token · tokens[d]) + kv · context[d] + pair · pairs[d]
     step         = host + dense · attention + max over d of max(dense_weights, dense_token · tokens[d])
+                   + max over d of max(head_weights, head_token · requests[d])
                    + sum over MoE layers of serial − hidden · (serial − overlapped)
     serial       = attention + dispatch + expert + combine
     overlapped   = max(dispatch + combine, attention + expert)
@@ -49,13 +50,16 @@ class AttentionSeconds:
 @dataclass(frozen=True, kw_only=True)
 class OutsideSeconds:
     """Seconds of a step outside the MoE layers. host: per step (scheduling, sampling, launches) · dense_layers: layers
-    with attention but no experts · weights, token: their feed-forward parts and the head, all of them together, as
-    `max(weights, token · tokens)` of the fullest data-parallel rank."""
+    with attention but no experts · weights, token: their feed-forward parts, all of them together, as `max(weights,
+    token · tokens)` of the fullest data-parallel rank · head_weights, head_token: the head, as `max(head_weights,
+    head_token · requests)` of the rank with the most requests in the step, one position of each."""
 
     host: float = 0.0
     dense_layers: int = 0
     weights: float = 0.0
     token: float = 0.0
+    head_weights: float = 0.0
+    head_token: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
