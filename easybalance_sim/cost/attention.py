@@ -1,10 +1,11 @@
 """Seconds of what a layer does beside its routed experts, and of a step outside the layers: a roofline with measured
 efficiencies.
 
-    layer = fixed + max(weights, token · tokens) + kv · context + pair · pairs
+    layer  = fixed + max(weights, token · tokens) + kv · context + pair · pairs
+    shared = shared_fixed + max(shared_weights, shared_token · tokens)      where there are experts
 
 fixed: launches of the dense products, the decoding kernel, and for MLA `HEADWISE_S` · weights: bytes of the
-projections and shared experts over the bandwidth · token: their flops · kv: a token of the context of a decoding
+projections over the bandwidth · token: their flops · kv: a token of the context of a decoding
 request, the larger of the bytes of its cache and the flops of all heads (absorbed MLA on 128 heads is limited by
 flops) · pair: a token of a prompt and one that it attends to. With `tensor_ranks` GPUs per data-parallel rank heads
 and shared experts are split, MLA's latent projections and cache are not, and one reduction is added
@@ -43,22 +44,30 @@ _STAND_IN_HEAD_DIM, _STAND_IN_KV_HEADS = 128, 8
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionCost:
-    """Seconds of a layer on one data-parallel rank, see the module. reasons: what is guessed or left out of this model
-    and GPU · band_p90: relative error."""
+    """Seconds of a layer on one data-parallel rank, see the module; shared_…: what a layer with routed experts has
+    more. reasons: what is guessed or left out of this model and GPU · band_p90: relative error."""
 
     fixed: float
     weights: float
     token: float
     kv: float
     pair: float
+    shared_fixed: float = 0.0
+    shared_weights: float = 0.0
+    shared_token: float = 0.0
     reasons: tuple[str, ...] = ()
     band_p90: float = 0.0
 
     def seconds(self, tokens: float, context: float = 0.0, pairs: float = 0.0) -> float:
-        """Of a step with so many tokens, cached tokens that are read, and pairs in prompts; 0 without tokens."""
+        """Of a layer in a step with so many tokens, cached tokens that are read, and pairs in prompts; 0 without
+        tokens."""
         if tokens <= 0:
             return 0.0
         return self.fixed + max(self.weights, self.token * tokens) + self.kv * context + self.pair * pairs
+
+    def shared_seconds(self, tokens: float) -> float:
+        """More in a layer with routed experts; 0 without tokens."""
+        return self.shared_fixed + max(self.shared_weights, self.shared_token * tokens) if tokens > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +114,14 @@ def attention_seconds(
     reduction = reduction_seconds(hardware, shape.width, tensor_ranks, domains=domains)
     guessed = (speed.reason,) if speed.reason else ()
     return AttentionCost(
-        fixed=blocks * part.fixed + shared.fixed + reduction.fixed,
-        weights=blocks * part.weights + shared.weights,
-        token=blocks * part.token + shared.token + reduction.token,
+        fixed=blocks * part.fixed + reduction.fixed,
+        weights=blocks * part.weights,
+        token=blocks * part.token + reduction.token,
         kv=full * part.kv,
         pair=full * part.pair,
+        shared_fixed=shared.fixed,
+        shared_weights=shared.weights,
+        shared_token=shared.token,
         reasons=(*reasons, *guessed, *reduction.reasons),
         band_p90=max(speed.band_p90, ASSUMED_BAND if shape.attention is None or attention.note else 0.0),
     )

@@ -77,6 +77,9 @@ def station(
             token=attention.token,
             kv=attention.kv,
             pair=attention.pair,
+            shared_fixed=attention.shared_fixed,
+            shared_weights=attention.shared_weights,
+            shared_token=attention.shared_token,
         ),
         outside=OutsideSeconds(
             host=outside.host,

@@ -68,15 +68,19 @@ def _add_noise(rows, l, noise, place):  # type: ignore[no-untyped-def]  # noqa: 
 
 @bare_njit()
 def _attention(ranks, scalars):  # type: ignore[no-untyped-def]
-    """Seconds of a layer's attention, and the most tokens and requests of a data-parallel rank."""
-    most, tokens, served = 0.0, np.int64(0), np.int64(0)
+    """Seconds of attention, shared experts included, of a MoE layer and of another; the most tokens and requests of a
+    data-parallel rank."""
+    most, bare, tokens, served = 0.0, 0.0, np.int64(0), np.int64(0)
     for d in range(len(ranks)):
         own = max(scalars.attention_weights, scalars.attention_token * ranks[d].tokens)
         own += scalars.attention_kv * ranks[d].reads + scalars.attention_pair * ranks[d].pairs
-        most = max(most, own)
+        bare = max(bare, own)
+        most = max(most, own + max(scalars.shared_weights, scalars.shared_token * ranks[d].tokens))
         tokens = max(tokens, ranks[d].tokens)
         served = max(served, np.int64(ranks[d].served))
-    return scalars.attention_fixed + most, np.float64(tokens), np.float64(served)
+    bare += scalars.attention_fixed
+    most += scalars.attention_fixed + scalars.shared_fixed
+    return most, bare, np.float64(tokens), np.float64(served)
 
 
 @bare_njit()
@@ -95,10 +99,10 @@ def step_seconds(model, state, busy):  # type: ignore[no-untyped-def]
     layers, ranks, last = rows.shape[1], rows.shape[2], expert_s.shape[2] - 2
     _sum_rows(model, state)
     place = (state.totals[0].step + 1) * STRIDE % 2**32 % (len(noise) - layers * ranks + 1)
-    attention, tokens, served = _attention(state.ranks, scalars)
+    attention, bare, tokens, served = _attention(state.ranks, scalars)
     outside = scalars.host + max(scalars.outside_weights, scalars.outside_token * tokens)
     outside += max(scalars.head_weights, scalars.head_token * served)
-    step = outside + scalars.dense_layers * attention
+    step = outside + scalars.dense_layers * bare
     balanced = step
     for l in range(layers):  # noqa: E741
         even_rows = _add_noise(rows, l, noise, place) / ranks
@@ -131,7 +135,7 @@ def step_seconds(model, state, busy):  # type: ignore[no-untyped-def]
         seconds.lost_dispatch += dispatch - even_dispatch
         seconds.lost_expert += expert - even_expert
         seconds.lost_combine += combine - even_combine
-    seconds.attention += (layers + scalars.dense_layers) * attention
+    seconds.attention += layers * attention + scalars.dense_layers * bare
     seconds.outside += outside
     seconds.balanced += balanced
     return step

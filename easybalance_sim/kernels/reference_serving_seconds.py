@@ -44,11 +44,13 @@ def step_seconds(model: Model, step: int, ranks: Sequence[RankStep], tokens: Seq
     place = (step + 1) * STRIDE % 2**32 % (len(model.noise) - layers * width + 1)
     z = model.noise[place : place + layers * width].reshape(layers, width).astype(float)
     most = max(rank.tokens for rank in ranks)
-    attention = scalars["attention_fixed"] + max(_attention(rank, scalars) for rank in ranks)
+    bare = scalars["attention_fixed"] + max(_attention(rank, scalars) for rank in ranks)
+    attention = scalars["attention_fixed"] + scalars["shared_fixed"]
+    attention += max(_attention(rank, scalars) + _shared(rank, scalars) for rank in ranks)
     outside = scalars["host"] + max(scalars["outside_weights"], scalars["outside_token"] * most)
     outside += max(scalars["head_weights"], scalars["head_token"] * max(rank.served for rank in ranks))
-    parts = {"attention": (layers + scalars["dense_layers"]) * attention, "outside": outside}
-    total = balanced = outside + scalars["dense_layers"] * attention
+    parts = {"attention": layers * attention + scalars["dense_layers"] * bare, "outside": outside}
+    total = balanced = outside + scalars["dense_layers"] * bare
     busy = np.zeros(width)
     for layer in range(layers):
         mean, variance = np.zeros(width), np.zeros(width)
@@ -115,6 +117,11 @@ def _even_layer(model: Model, scalars: dict[str, float], layer: int, rows: float
 def _attention(rank: RankStep, scalars: dict[str, float]) -> float:
     weights = max(scalars["attention_weights"], scalars["attention_token"] * rank.tokens)
     return weights + scalars["attention_kv"] * rank.reads + scalars["attention_pair"] * rank.pairs
+
+
+def _shared(rank: RankStep, scalars: dict[str, float]) -> float:
+    """What a MoE layer has more."""
+    return max(scalars["shared_weights"], scalars["shared_token"] * rank.tokens)
 
 
 def _hidden(parts: dict[str, float], attention: float, share: float) -> float:

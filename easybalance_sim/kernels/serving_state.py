@@ -83,6 +83,7 @@ SECONDS = _record(f8=" ".join(PARTS))
 
 SCALARS = _record(
     f8="knot hidden attention_fixed attention_weights attention_token attention_kv attention_pair "
+    "shared_fixed shared_weights shared_token "
     "host dense_layers outside_weights outside_token head_weights head_token dispatch_fixed combine_fixed"
 )
 """Numbers of a step model."""

@@ -132,7 +132,8 @@ def _beside(ready: Ready, steps: RecordedSteps) -> FloatArray:
     prompt = steps.phase == PREFILL
     context, pairs = (np.add.reduceat(np.where(mine, before, 0), steps.start[:-1]) for mine in (~prompt, prompt))
     layer = part.fixed + np.maximum(part.weights, part.token * tokens) + part.kv * context + part.pair * pairs
-    beside = np.repeat(layer[:, None], steps.layers, axis=1)
+    shared = part.shared_fixed + np.maximum(part.shared_weights, part.shared_token * tokens)
+    beside = np.repeat((layer + shared)[:, None], steps.layers, axis=1)
     each = zip(tokens.tolist(), _requests(steps).tolist(), layer.tolist(), strict=True)
     beside[:, -1] += [ready.outside.seconds(*one) for one in each]
     return np.asarray(beside.ravel())

@@ -261,8 +261,10 @@ def _attention(shape: ModelShape, hardware: HardwareProfile) -> AttentionSeconds
     found = attention_seconds(shape, hardware)
     passes_s = EXPERT_PASSES_S if hardware.name == "h800" else 0.0
     return AttentionSeconds(
-        fixed=found.fixed, weights=found.weights, token=found.token + passes_s, kv=found.kv, pair=found.pair
-    )
+        fixed=found.fixed, weights=found.weights, token=found.token, kv=found.kv, pair=found.pair,
+        shared_fixed=found.shared_fixed, shared_weights=found.shared_weights,
+        shared_token=found.shared_token + passes_s,
+    )  # fmt: skip
 
 
 def _outside(shape: ModelShape, hardware: HardwareProfile) -> OutsideSeconds:

@@ -45,8 +45,9 @@ def test_infersims_h800_attention(tokens: int, context: int, pairs: int, publish
 @pytest.mark.parametrize(("tokens", "published_us"), [(8192, 518), (4096, 267), (64, 28), (128, 31)])
 def test_infersims_h800_shared_expert(tokens: int, published_us: float) -> None:
     """Within 25 %: at few tokens both are launches and reading the weights."""
-    whole, attention = (attention_seconds(shape, H800).seconds(tokens) for shape in (DSV3, UNSHARED))
-    assert (whole - attention) * 1e6 == pytest.approx(published_us, rel=0.25)
+    found = attention_seconds(DSV3, H800)
+    assert found.shared_seconds(tokens) * 1e6 == pytest.approx(published_us, rel=0.25)
+    assert found.seconds(tokens) == attention_seconds(UNSHARED, H800).seconds(tokens)
 
 
 @pytest.mark.parametrize(("gpu", "mean", "median"), [("h800", 0.12, 0.09), ("h20", 0.06, 0.05)])
@@ -125,6 +126,8 @@ def test_a_step_without_tokens_takes_nothing() -> None:
     assert cost.seconds(0, 100, 100) == 0.0
     assert cost.seconds(2, 10, 100) == pytest.approx(1.0 + 2.0 + 1.0 + 1.0)
     assert cost.seconds(10) == pytest.approx(1.0 + 5.0)
+    shared = replace(cost, shared_fixed=1.0, shared_weights=2.0, shared_token=0.5)
+    assert [shared.shared_seconds(tokens) for tokens in (0, 2, 10)] == [0.0, 3.0, 6.0]
 
 
 def test_outside_of_deepseek_v3() -> None:

@@ -104,6 +104,16 @@ def test_what_attention_reads_grows(backend: str) -> None:
 
 
 @BACKENDS
+def test_shared_experts_are_no_part_of_dense_layers(backend: str) -> None:
+    """Three tokens on rank 0, two on rank 1: one layer of four has experts."""
+    attention = AttentionSeconds(token=2.0, shared_fixed=0.5, shared_weights=1.0, shared_token=0.75)
+    (step,) = run_of([3, 2], [1, 1], model(attention=attention), backend).samples
+    assert step.seconds["attention"] == pytest.approx(4 * 6 + 0.5 + 0.75 * 3)
+    (step,) = run_of([1], [1], model(attention=attention), backend).samples
+    assert step.seconds["attention"] == pytest.approx(4 * 2 + 0.5 + 1.0)
+
+
+@BACKENDS
 def test_answers_that_stand_back_send_nothing(backend: str) -> None:
     """Under prefill-first rank 0 has the last two of a prompt while its first request stands back; rank 1 answers."""
     steps = run_of(

@@ -50,6 +50,7 @@ def model_of(model: StepModel, seed: int) -> Model:
         "knot": model.knot,
         "hidden": model.hidden,
         **{f"attention_{name}": getattr(attention, name) for name in ("fixed", "weights", "token", "kv", "pair")},
+        **{name: getattr(attention, name) for name in ("shared_fixed", "shared_weights", "shared_token")},
         **{name: getattr(outside, name) for name in ("host", "dense_layers", "head_weights", "head_token")},
         **{f"outside_{name}": getattr(outside, name) for name in ("weights", "token")},
         "dispatch_fixed": model.link_fixed_s[0],

@@ -10,7 +10,8 @@ what keeping the sum of a layer takes away.)
     expert[l]    = max over r of expert_s[l, r] at max(0, rows[l, r] + z·(chance_rows[l] at rows[l, r]))
     dispatch[l]  = fixed + max over r of max(rows[l, r] · arrive_s[0, l, r], tokens[d(r)] · leave_s[0, l])
     combine[l]   = the same with index 1
-    attention    = fixed + max over d of max(weights, token · tokens[d]) + kv · context[d] + pair · pairs[d]
+    attention[l] = fixed + max over d of max(weights, token · tokens[d]) + kv · context[d] + pair · pairs[d]
+                   + shared_fixed and max(shared_weights, shared_token · tokens[d]) in a MoE layer
     step         = host + dense · attention + max over d of max(dense_weights, dense_token · tokens[d])
                    + max over d of max(head_weights, head_token · requests[d])
                    + sum over MoE layers of serial − hidden · (serial − overlapped)
@@ -21,8 +22,7 @@ At given rows a rank's seconds still vary with the slots that happen to be activ
 `chance_rows`: so many more rows, times the rank's own z. Seconds added at random would exceed those of a rank whose
 slots are all active; rows do not.
 
-Anything else that the ranks of a data-parallel group do per layer (shared experts, reductions over tensor-parallel
-ranks) stands in `attention`.
+What else the ranks of a data-parallel group do per layer stands in `attention`, too.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from easybalance_sim.arrays import AnyArray, FloatArray, frozen
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSeconds:
-    """Seconds of one layer's attention, shared experts and reductions on one data-parallel rank: `fixed + max(weights,
-    token · tokens) + kv · context + pair · pairs`. context: cached tokens that decoding requests read · pairs: for
+    """Seconds of one layer's attention and its reduction on one data-parallel rank: `fixed + max(weights, token ·
+    tokens) + kv · context + pair · pairs`; in a MoE layer `shared_fixed + max(shared_weights, shared_token · tokens)`
+    more. context: cached tokens that decoding requests read · pairs: for
     prompt tokens, tokens attended to, summed over tokens (chunk · (before + chunk / 2))."""
 
     fixed: float = 0.0
@@ -45,6 +46,9 @@ class AttentionSeconds:
     token: float = 0.0
     kv: float = 0.0
     pair: float = 0.0
+    shared_fixed: float = 0.0
+    shared_weights: float = 0.0
+    shared_token: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
