@@ -15,6 +15,7 @@ from easybalance_sim.cli import (
     adopt,
     capacity,
     diff,
+    explain,
     export,
     gate,
     history,
@@ -55,6 +56,7 @@ app.command(short_help="Experts in host memory: how many have to be on the GPU?"
 app.command(short_help="What requests get of a deployment, before and after a plan.")(simulate.simulate)
 app.command(short_help="How many requests fit the SLO, and how many GPUs they need.")(capacity.capacity)
 app.command(short_help="What changes between two plans, in safe steps.")(diff.diff)
+app.command(short_help="Why does an expert have its replicas?")(explain.explain)
 app.command(short_help="Is taking a plan into service safe, and does it fit?")(rollout.rollout)
 app.command(short_help="Keep plans, verify them, go back to one.")(history.history)
 app.command(short_help="Write a plan for a serving engine.")(export.export)

@@ -24,10 +24,12 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("init",),
     ("plan",),
     ("replay",),
+    ("explain",),
     ("sweep",),
     ("gate",),
     ("rollout",),
     ("history",),
+    ("compare",),
     ("diff",),
     ("rebalance",),
     ("offset",),
@@ -115,6 +117,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("old.json", "new.json"):
         (folder / name).write_bytes((folder / "plan.json").read_bytes())
     (folder / "load_stats.jsonl").write_text(load_line(1, [[10, 1, 5, 2, 9, 1], [2, 8, 1, 3, 1, 2]]))
+    times = [f"{layer},{rank},{20 + rank}\n" for layer in range(8) for rank in range(8)]
+    (folder / "rank_times.csv").write_text("".join(["layer,rank,us\n", *times]))
     (folder / "strict.toml").write_text("p99_imbalance_drop_min = 0.2\n")
     rows = [list(record.expert_of_slot) for record in read_plan(folder / "plan.json").layers]
     (folder / "expert_location.json").write_text(json.dumps({"physical_to_logical_map": rows}))
@@ -137,7 +141,7 @@ def _require_result(example: list[str], folder: Path) -> None:
     if example[:2] == ["profile", "measure"] and kernels.gpu_fault():
         assert (done.returncode, "no GPU can be measured" in one_line(done)) == (2, True)
         return
-    verdicts = (0, 1) if example[0] in ("plan", "replay", "gate") else (0,)
+    verdicts = (0, 1) if example[0] in ("plan", "replay", "gate", "compare") else (0,)
     assert done.returncode in verdicts, done.stderr
     assert done.stdout != ""
     if "-o" in example and done.returncode == 0:
