@@ -55,6 +55,8 @@ def skewed_model(
         outside=OutsideSeconds(host=1e-3, dense_layers=2, weights=1e-5, token=1e-7, head_weights=2e-5, head_token=5e-6),
         data_ranks=data_ranks,
         hidden=hidden,
+        sum_fixed_s=4e-6,
+        sum_row_s=2e-8 * share[0],
         chance_rows=np.broadcast_to(chance * np.sqrt(rows), (layers, knots)),
     )
 

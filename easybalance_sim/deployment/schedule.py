@@ -65,6 +65,7 @@ def joined(models: Sequence[StepModel]) -> StepModel:
         expert_s=mean("expert_s"),
         even_expert_s=mean("even_expert_s"),
         chance_rows=mean("chance_rows"),
+        sum_row_s=mean("sum_row_s"),
         arrive_s=mean("arrive_s"),
         even_arrive_s=mean("even_arrive_s"),
         leave_s=mean("leave_s"),

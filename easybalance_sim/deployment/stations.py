@@ -65,6 +65,7 @@ def station(
     room for a cache, or nobody knows how much they leave."""
     cost = session.bench.cost(plan)
     attention, outside = _beside(ground, pool, session)
+    summing = reduction_seconds(session.hardware, ground.shape.width, pool.engine.expert_tensor)
     chosen = np.unique(np.linspace(0, plan.layers - 1, min(layers or plan.layers, plan.layers)).round().astype(int))
     model = step_model(
         replace(ground.routed, experts=frozen(ground.routed.experts[:, chosen])),
@@ -94,15 +95,20 @@ def station(
         run_tokens=max(1, min(pool.engine.chunk_tokens, round(prompt_tokens))),
         layer_ids=tuple(session.meta.layers[at] for at in chosen),
         seed=seed,
+        summing=summing,
     )
     model = _over(model, plan.layers)
     memory = _memory(ground, pool, session, plan)
-    reasons = dict.fromkeys((*model.reasons, *attention.reasons, *outside.reasons))
+    reasons = dict.fromkeys((*model.reasons, *attention.reasons, *outside.reasons, *summing.reasons))
     return Station(
         pool=pool,
         session=session,
         plan=plan,
-        model=replace(model, reasons=tuple(reasons), band_p90=max(model.band_p90, attention.band_p90)),
+        model=replace(
+            model,
+            reasons=tuple(reasons),
+            band_p90=max(model.band_p90, attention.band_p90, summing.band_p90),
+        ),
         limits=pool.engine.limits(_blocks(memory, pool, session)),
         memory=memory,
         label=cost.label,
@@ -120,6 +126,7 @@ def evened(model: StepModel) -> StepModel:
         chance_rows=frozen(np.zeros_like(model.even_expert_s), np.float64),
         expert_s=frozen(np.broadcast_to(model.even_expert_s[:, None], ranks), np.float64),
         arrive_s=frozen(np.broadcast_to(model.even_arrive_s[:, :, None], model.arrive_s.shape), np.float64),
+        sum_row_s=np.broadcast_to(model.sum_row_s.mean(axis=1, keepdims=True), model.sum_row_s.shape),
     )
 
 
@@ -138,25 +145,18 @@ def _over(model: StepModel, layers: int) -> StepModel:
         arrive_s=model.arrive_s[:, at],
         even_arrive_s=model.even_arrive_s[:, at],
         leave_s=model.leave_s[:, at],
+        sum_row_s=model.sum_row_s[at],
     )
 
 
 def _beside(ground: Ground, pool: Pool, session: Session) -> tuple[AttentionCost, OutsideCost]:
-    """What each data-parallel rank computes beside its experts, sums over GPUs that share experts included."""
+    """What each data-parallel rank computes beside its experts."""
     shape, hardware = ground.shape, session.hardware
     tensor_ranks, domains = pool.gpus // pool.data_ranks, _domains(pool, session)
     attention = attention_seconds(
         shape, hardware, tensor_ranks, kv_frac=KV_DTYPES[pool.engine.kv_dtype], domains=domains
     )
-    reduction = reduction_seconds(hardware, shape.width, pool.engine.expert_tensor)
-    whole = replace(
-        attention,
-        fixed=attention.fixed + reduction.fixed,
-        token=attention.token + reduction.token,
-        reasons=tuple(dict.fromkeys((*attention.reasons, *reduction.reasons))),
-        band_p90=max(attention.band_p90, reduction.band_p90),
-    )
-    return whole, outside_seconds(shape, hardware, tensor_ranks)
+    return attention, outside_seconds(shape, hardware, tensor_ranks)
 
 
 def _domains(pool: Pool, session: Session) -> int:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from easybalance_sim.cost.reduction import reduction_seconds
 from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, Prepared, prepare, workload_at
 from easybalance_sim.deployment.scenario import Scenario, load_scenario
 from easybalance_sim.deployment.stations import evened
@@ -71,6 +72,18 @@ def test_experts_that_gpus_share_pay_for_sums(scenario: Scenario, ready: Prepare
     (alone,) = ready.stations(AFTER)
     assert shared.pool.gpus == 8 and shared.session.shape.intermediate * 2 == alone.session.shape.intermediate
     assert shared.model.attention.fixed > alone.model.attention.fixed
+
+
+def test_gpus_add_up_what_arrives_not_what_their_own_requests_have(scenario: Scenario, ready: Prepared) -> None:
+    """A token of any data-parallel rank is added up on every rank that holds one of its experts."""
+    (shared,) = prepare(_engine(scenario, expert_tensor=2), Heard(), ready.ground).stations(AFTER)
+    model, top_k = shared.model, shared.session.shape.top_k
+    each = reduction_seconds(shared.session.hardware, shared.session.shape.width, 2)
+    arrive = model.sum_row_s.mean() / each.token * top_k
+    assert model.sum_fixed_s == each.fixed and 1 < arrive < min(top_k, model.ranks)
+    assert not ready.stations(AFTER)[0].model.sum_row_s.any()
+    even = evened(model)
+    assert np.ptp(even.summing_s, axis=1).max() == 0 and np.allclose(even.summing_s[:, 0], model.summing_s.mean(axis=1))
 
 
 def test_a_rate_keeps_the_run_as_long(scenario: Scenario, ready: Prepared) -> None:

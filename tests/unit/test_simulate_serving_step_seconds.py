@@ -114,6 +114,20 @@ def test_shared_experts_are_no_part_of_dense_layers(backend: str) -> None:
 
 
 @BACKENDS
+def test_gpus_that_share_experts_add_up_what_arrives_at_them(backend: str) -> None:
+    """15 and 5 rows; even ranks have 10 each at the mean seconds per row. No dense layer pays for it."""
+    steps = [
+        run_of([3, 2], [1, 1], model(sum_fixed_s=each, sum_row_s=np.full((1, 2), each) * [1, 3]), backend).samples[0]
+        for each in (0.0, 0.5)
+    ]
+    alone, shared = (step.seconds for step in steps)
+    assert alone["expert"] == pytest.approx(max(4 + 11 / 12 * 6, 8 + 1 / 12 * 12))
+    assert shared["expert"] == pytest.approx(max(4 + 11 / 12 * 6 + 0.5 + 7.5, 8 + 1 / 12 * 12 + 0.5 + 7.5))
+    assert shared["lost_expert"] - alone["lost_expert"] == pytest.approx(0.5 + 7.5 - (0.5 + 10))
+    assert (shared["attention"], shared["outside"]) == (alone["attention"], alone["outside"])
+
+
+@BACKENDS
 def test_answers_that_stand_back_send_nothing(backend: str) -> None:
     """Under prefill-first rank 0 has the last two of a prompt while its first request stands back; rank 1 answers."""
     steps = run_of(
@@ -169,6 +183,7 @@ def test_noise_has_the_variance_that_a_sum_leaves() -> None:
         expert_s=np.zeros((1, ranks, 2)),
         even_expert_s=np.zeros((1, 2)),
         chance_rows=np.zeros((1, 2)),
+        sum_row_s=np.zeros((1, ranks)),
         arrive_s=slope,
         leave_s=np.zeros((2, 1)),
         link_fixed_s=np.zeros(2),

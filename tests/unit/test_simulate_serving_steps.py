@@ -11,13 +11,16 @@ from easybalance_sim.arrays import frozen, stream
 from easybalance_sim.cluster.hardware import ExpertTable
 from easybalance_sim.cost.anchored import AnchoredCost
 from easybalance_sim.cost.expert import ExpertCost
+from easybalance_sim.cost.reduction import ReductionSeconds
 from easybalance_sim.errors import UsageError
 from easybalance_sim.simulate.serving.curves import curves, ladder, rank_seconds
 from easybalance_sim.simulate.serving.evaluation import at_rows, layer_parts, step_loads
 from easybalance_sim.simulate.serving.exact import compare
 from easybalance_sim.simulate.serving.mixing import answers, prompts
+from easybalance_sim.simulate.serving.replayed import sent
 from easybalance_sim.simulate.serving.routed import routed_requests
-from easybalance_sim.simulate.serving.steps import slot_shares
+from easybalance_sim.simulate.serving.step_model import AttentionSeconds, OutsideSeconds
+from easybalance_sim.simulate.serving.steps import slot_shares, step_model
 from tests.routed_cases import WORKLOADS, Served, served, token_batch
 
 
@@ -53,6 +56,22 @@ def test_layers_take_as_long_as_replayed(mode: str, rule: str, data_ranks: int, 
         assert abs(check.error("mean_s")) < 0.03
         assert abs(check.error("p99_s")) < 0.08
         assert abs(check.error("mean_imbalance")) < 0.04
+
+
+def test_a_token_is_added_up_once_on_every_rank_that_it_is_sent_to() -> None:
+    case, each = served(1, data_ranks=2), ReductionSeconds(fixed=1e-5, token=1e-6)
+    model = step_model(
+        case.routed, case.plan, case.topology, case.cost, attention=AttentionSeconds(), outside=OutsideSeconds(),
+        data_ranks=2, rule=case.rule, summing=each,
+    )  # fmt: skip
+    steps = answers(case.routed, np.arange(case.routed.requests), 8, 256, 2, stream(1, "sums"))
+    rows, distinct = (
+        np.concatenate([getattr(part, name) for part in sent(case.replay(), case.routed, steps)])
+        for name in ("rank_rows", "distinct")
+    )
+    assert (rows > distinct).any()
+    np.testing.assert_allclose((rows * model.sum_row_s).sum(axis=0), (distinct * each.token).sum(axis=0), rtol=0.04)
+    assert model.sum_fixed_s == each.fixed and np.array_equal(model.expert_s, case.model().expert_s)
 
 
 def test_a_users_table_works_as_well() -> None:

@@ -1,4 +1,7 @@
-"""What a step model says of given steps: its formulas on whole arrays, MoE layers only."""
+"""What a step model says of given steps: its formulas on whole arrays, MoE layers only.
+
+Adding up over GPUs that share experts is left out, as it is from steps that are replayed.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ chance is drawn from a normal distribution of the summed variance. (`spread` is 
 what keeping the sum of a layer takes away.)
 
     rows[l, r]   = max(0, M + e - V·Σe/ΣV), e = sqrt(V)·z: normal numbers given that their sum is 0
-    expert[l]    = max over r of expert_s[l, r] at max(0, rows[l, r] + z·(chance_rows[l] at rows[l, r]))
+    expert[l]    = max over r of (expert_s[l, r] + summing) at max(0, rows[l, r] + z·(chance_rows[l] at rows[l, r]))
+    summing      = sum_fixed_s + sum_row_s[l, r] · rows, 0 without rows
     dispatch[l]  = fixed + max over r of max(rows[l, r] · arrive_s[0, l, r], tokens[d(r)] · leave_s[0, l])
     combine[l]   = the same with index 1
     attention[l] = fixed + max over d of max(weights, token · tokens[d]) + kv · context[d] + pair · pairs[d]
@@ -70,12 +71,13 @@ class OutsideSeconds:
 class StepModel:
     """Q routed requests on R ranks that form D data-parallel ranks (R / D tensor-parallel ranks each for attention).
 
-    mean, spread: float32[Q, L, R] · expert_s: float64[L, R, G] seconds of the routed experts of a rank with
-    (g · knot)² rows, g = 0..G-1, linear between; the last slope goes on beyond · chance_rows: float64[L, G] at the same
-    knots, left out = 0 · even_expert_s: float64[L, G] seconds of a rank with as much as every other · arrive_s:
-    float64[2, L, R] seconds per row that arrives, dispatch and combine · even_arrive_s: float64[2, L] · leave_s:
-    float64[2, L] seconds per token that leaves its rank · link_fixed_s: float64[2], 0 on one rank · hidden: share of
-    the communication that could hide behind compute and does, 0 to 1 · reasons, band_p90: of the cost model.
+    mean, spread: float32[Q, L, R] · expert_s: float64[L, R, G] seconds of the routed experts of a rank with (g · knot)²
+    rows, g = 0..G-1, linear between; the last slope goes on beyond · chance_rows: float64[L, G] at the same knots, left
+    out = 0 · sum_fixed_s, sum_row_s: float64[L, R] seconds of adding up what GPUs that share their experts computed,
+    per layer and per row, left out = 0 · even_expert_s: float64[L, G] seconds of a rank with as much as every other ·
+    arrive_s: float64[2, L, R] seconds per row that arrives, dispatch and combine · even_arrive_s: float64[2, L] ·
+    leave_s: float64[2, L] seconds per token that leaves its rank · link_fixed_s: float64[2], 0 on one rank · hidden:
+    share of the communication that could hide behind compute and does, 0 to 1 · reasons, band_p90: of the cost model.
     """
 
     mean: AnyArray
@@ -94,13 +96,17 @@ class StepModel:
     reasons: tuple[str, ...] = ()
     band_p90: float = 0.0
     chance_rows: FloatArray = field(default_factory=lambda: np.zeros(0))
+    sum_fixed_s: float = 0.0
+    sum_row_s: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
+        if not self.sum_row_s.size:
+            object.__setattr__(self, "sum_row_s", np.zeros(self.mean.shape[1:]))
         if not self.chance_rows.size:
             object.__setattr__(self, "chance_rows", np.zeros_like(self.even_expert_s))
         for name in ("mean", "spread"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float32))
-        for name in ("expert_s", "chance_rows", "even_expert_s"):
+        for name in ("expert_s", "chance_rows", "even_expert_s", "sum_row_s"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
         for name in ("arrive_s", "even_arrive_s", "leave_s", "link_fixed_s"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
@@ -114,3 +120,9 @@ class StepModel:
     def ranks(self) -> int:
         """R."""
         return int(self.mean.shape[2])
+
+    @property
+    def summing_s(self) -> FloatArray:
+        """float64[L, R, G] at the knots of the experts."""
+        rows = (np.arange(self.expert_s.shape[-1]) * self.knot) ** 2
+        return np.asarray(np.where(rows > 0, self.sum_fixed_s, 0.0) + self.sum_row_s[..., None] * rows)

@@ -15,6 +15,7 @@ import numpy as np
 from easybalance_sim.arrays import FloatArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
+from easybalance_sim.cost.reduction import ReductionSeconds
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.engine import Dispatched
 from easybalance_sim.simulate.serving.curves import Curves, curves
@@ -29,6 +30,8 @@ from easybalance_sim.simulate.serving.step_model import AttentionSeconds, Outsid
 MOST_ROWS = float(1 << 20)
 WORK_TOKENS, EVEN_TOKENS, ALONE_RANKS = 64, 1 << 14, 4
 """Tokens per rank, and in all, of the steps from which the links' lines are read; data-parallel ranks sending alone."""
+ALONE = ReductionSeconds()
+"""A GPU that shares its experts with none has nothing to add up."""
 _TOP_RUNGS = 4
 """Of a curve, at which the slope would reach beyond its end."""
 
@@ -48,18 +51,21 @@ def step_model(
     most_rows: float = MOST_ROWS,
     layer_ids: Sequence[int] | None = None,
     seed: int = 0,
+    summing: ReductionSeconds = ALONE,
 ) -> StepModel:
     """The step model of a plan; the formulas are in `step_model` the module, how they are filled in the module's text.
 
     data_ranks: D, divides R · rule: of dispatch · hidden: as in `StepModel` · run_tokens: prompt tokens of a request
     in a step, typically, 0 = its whole routed prompt · most_rows: rows of a rank that may occur (curves end earlier
-    where they are lines) · layer_ids: as for `replay.dispatch.prepare`. Raises `UsageError` for ranks that do not fit.
+    where they are lines) · layer_ids: as for `replay.dispatch.prepare` · summing: of a token's output over the GPUs
+    that share a rank's experts, once for every rank that it is sent to. Raises `UsageError` for ranks that do not fit.
     """
     replay = replayed(plan, topology, cost, data_ranks=data_ranks, rule=rule, seed=seed, layer_ids=layer_ids)
     mean, spread = row_moments(routed, plan, replay.subject.dispatch, run_tokens)
     even, alone = (list(sent(replay, routed, pieces)) for pieces in (_even(routed, replay), _alone(routed, replay)))
     lines = link_lines(cost, even, alone, WORK_TOKENS * replay.own)
-    curve = curves(cost, slot_shares(routed, plan, replay), _distinct(even), most_rows, seed)
+    distinct = _distinct(even)
+    curve = curves(cost, slot_shares(routed, plan, replay), distinct, most_rows, seed)
     expert = curve.at_knots(curve.mean)
     variance = spread[1::2].mean(axis=0, dtype=np.float64)
     first = StepModel(
@@ -79,6 +85,8 @@ def step_model(
         hidden=hidden,
         reasons=cost.reasons,
         band_p90=cost.band_p90,
+        sum_fixed_s=summing.fixed,
+        sum_row_s=summing.token * distinct,
     )
     return fitted(first, routed, replay, run_tokens, seed)
 
