@@ -188,9 +188,10 @@ class Slo(Part, frozen=True, kw_only=True):
 
 
 class Run(Part, frozen=True, kw_only=True):
-    """duration_s: requests come so long, the run ends when all are served · warm_up_s: those that come earlier are
-    served, not scored · overlap: "none" or "full", how communication hides behind compute in the numbers that are
-    printed first; the other one is the other end of the bracket · bucket_s: of the timeline, 0 = by duration."""
+    """duration_s: requests that are scored come so long, others go on a little, the run ends when all are served ·
+    warm_up_s: those that come earlier are served, not scored · overlap: "none" or "full", how communication hides
+    behind compute in the numbers that are printed first; the other one is the other end of the bracket · bucket_s: of
+    the timeline, 0 = by duration."""
 
     duration_s: Positive
     warm_up_s: NotNegative = 0.0

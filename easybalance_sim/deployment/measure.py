@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from easybalance_sim.deployment.fields import SERVED_OVERLAPS
 from easybalance_sim.deployment.prepare import KEYS, Prepared, workload_at
+from easybalance_sim.deployment.scoring import scored_span
 from easybalance_sim.deployment.stations import HIDDEN, Station
 from easybalance_sim.planning.session import require_choice
 from easybalance_sim.simulate.serving.pools import Pool, RunSettings, Service, Transfer, colocated, disaggregated
@@ -22,7 +23,7 @@ BUCKETS = 120
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
     """key: what was served, of `prepare.KEYS` · stations: with what, profiles: rows of the requests, one per pool ·
-    service: what they got · results: of those that came after the warm-up."""
+    service: what they got · results: of those that came between the warm-up and the end of the run, see `scoring`."""
 
     key: str
     stations: tuple[Station, ...]
@@ -66,12 +67,13 @@ def measure(
     profiles = tuple(one.profiles(rows, load) for one in stations)
     service = _served(prepared, stations, load, profiles, HIDDEN[overlap or run.overlap], settings)
     slo = Slo(ttft_s=scenario.slo.ttft_s, tpot_s=scenario.slo.tpot_s)
+    from_s, to_s = scored_span(scenario, service)
     return Measured(
         key=key,
         stations=stations,
         profiles=profiles,
         service=service,
-        results=summarised(service, slo, from_s=min(run.warm_up_s, load.span_s)),
+        results=summarised(service, slo, from_s=from_s, to_s=to_s),
     )
 
 

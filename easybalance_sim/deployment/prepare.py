@@ -92,19 +92,19 @@ def ground_of_scenario(scenario: Scenario, tell: Listener) -> Ground:
     return ground_of(paths, scenario.shape, tell, serve=scenario.routing.serve, seed=scenario.run.seed, folder=folder)
 
 
-def workload_at(scenario: Scenario, rate_per_s: float) -> Workload:
-    """Requests at that rate in the scenario's time and rhythm: bursts and tenants come when they come there. Raises
-    `UsageError` for a rate that is not > 0."""
-    if not scenario.arrivals.tenants:
-        arrivals = replaced(scenario.arrivals, rate_per_s=rate_per_s)
-        return arrivals.workload(scenario.run.duration_s, scenario.run.seed)
+def workload_at(scenario: Scenario, rate_per_s: float, seed: int | None = None) -> Workload:
+    """Requests at that rate in the scenario's time and rhythm: bursts and tenants come when they come there. seed: of
+    streams, None = the scenario's. Raises `UsageError` for a rate that is not > 0."""
     if not rate_per_s > 0:
         raise UsageError(f"is {rate_per_s:g}", where="rate", fix="give more than 0")
+    span_s, seed = scenario.run.duration_s + scenario.tail_s, scenario.run.seed if seed is None else seed
+    if not scenario.arrivals.tenants:
+        return replaced(scenario.arrivals, rate_per_s=rate_per_s).workload(span_s, seed)
     factor = rate_per_s / scenario.workload().rate_per_s
     tenants = [replaced(one, rate_per_s=one.rate_per_s * factor) for one in scenario.arrivals.tenants]
     arrivals = replaced(scenario.arrivals, tenants=tuple(tenants))
     # What chance added or took is stretched away, so that two runs at one rate have one rate.
-    return arrivals.workload(scenario.run.duration_s, scenario.run.seed).at_rate(rate_per_s)
+    return arrivals.workload(span_s, seed).at_rate(rate_per_s)
 
 
 def _before(pool: Pool, ground: Ground) -> Topology:

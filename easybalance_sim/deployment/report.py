@@ -137,6 +137,7 @@ def _workload(run: Measured) -> dict[str, Any]:
         "source": load.source,
         "requests": load.requests,
         "scored": run.results.requests,
+        "scored_s": [run.results.from_s, run.results.to_s],
         "span_s": load.span_s,
         "rate_per_s": load.rate_per_s,
         "prompt_tokens": _lengths(load, "prompt_tokens"),

@@ -69,9 +69,17 @@ class Scenario(Part, frozen=True, kw_only=True, dict=True):
         """The model. Raises `UsageError` for a table that describes none."""
         return model_of(self.model)
 
+    @cached_property
+    def tail_s(self) -> float:
+        """Seconds for which requests go on after those that are scored: as long as an answer of mean length takes at
+        the limits of the SLO. Were the deployment to run empty, the last that are scored would see shorter steps.
+        Raises as `Arrivals.workload`."""
+        answers = self.arrivals.workload(self.run.duration_s, self.run.seed).output_tokens
+        return self.slo.ttft_s + float(answers.mean()) * self.slo.tpot_s
+
     def workload(self) -> Workload:
-        """The requests of the run. Raises as `Arrivals.workload`."""
-        return self.arrivals.workload(self.run.duration_s, self.run.seed)
+        """The requests of the run and its tail. Raises as `Arrivals.workload`."""
+        return self.arrivals.workload(self.run.duration_s + self.tail_s, self.run.seed)
 
 
 def is_claim(path: Path) -> bool:

@@ -15,7 +15,7 @@ Section = Mapping[str, Any]
 
 def verdict(report: Section) -> list[str]:
     """The lines."""
-    return [*_who_wins(report), *_overload(report)]
+    return [*_who_wins(report), *_overload(report), *_scored(report)]
 
 
 def _who_wins(report: Section) -> Iterator[str]:
@@ -80,4 +80,16 @@ def _overload(report: Section) -> Iterator[str]:
         yield (
             f"more requests come than are served: {', '.join(over)}. Times are those of a queue that grows, tokens/s "
             "the most there is"
+        )
+
+
+def _scored(report: Section) -> Iterator[str]:
+    """Requests that end before the run does."""
+    (from_s, to_s), run = report["workload"]["scored_s"], report["scenario"]
+    if from_s < run["warm_up_s"]:
+        yield f"no request comes after the warm-up of {run['warm_up_s']:g} s: all are scored"
+    elif to_s != run["duration_s"]:
+        yield (
+            f"requests end before the {run['duration_s']:g} s of the run are over: the last of them see a deployment "
+            "that runs empty, rates are until the last answer"
         )

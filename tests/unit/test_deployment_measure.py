@@ -39,6 +39,18 @@ def test_every_key_serves_the_same_requests_deterministically(ready: Prepared) -
     assert _finish(measure(ready, AFTER)) != _finish(measure(ready, AFTER, seed=7))
 
 
+def test_requests_go_on_after_those_that_are_scored(ready: Prepared) -> None:
+    """Those that come last would otherwise see a deployment that runs empty."""
+    run, load = ready.scenario.run, ready.workload
+    scored = (load.arrival_s >= run.warm_up_s) & (load.arrival_s < run.duration_s)
+    found = measure(ready, AFTER)
+    assert load.span_s > run.duration_s + ready.scenario.tail_s / 2
+    assert (found.results.from_s, found.results.to_s) == (run.warm_up_s, run.duration_s)
+    assert found.results.requests == scored.sum() < load.requests
+    last = np.flatnonzero(scored)[-1]
+    assert found.service.finish_s[last] < load.span_s
+
+
 def test_even_ranks_lose_nothing_and_hidden_communication_helps(ready: Prepared) -> None:
     (run,) = measure(ready, EVEN).service.runs
     assert all(abs(run.seconds[f"lost_{part}"]) < 1e-9 for part in ("dispatch", "expert", "combine"))

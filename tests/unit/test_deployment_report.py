@@ -105,6 +105,16 @@ def _said(report: dict[str, Any]) -> str:
     return " / ".join(verdict(report))
 
 
+def test_the_verdict_says_when_requests_end_early(report: dict[str, Any]) -> None:
+    run = report["scenario"]
+    assert report["workload"]["scored_s"] == [run["warm_up_s"], run["duration_s"]]
+    turned = json.loads(json.dumps(report))
+    turned["workload"]["scored_s"][1] /= 2
+    assert "before the 2 s of the run are over" in _said(turned) and "run are over" not in _said(report)
+    turned["workload"]["scored_s"][0] = 0.0
+    assert "no request comes after the warm-up of 0.2 s: all are scored" in _said(turned)
+
+
 def test_the_verdict_names_what_turns_the_answer(report: dict[str, Any]) -> None:
     turned = json.loads(json.dumps(report))
     turned["bracket"]["after"]["serial"]["end_to_end_ms"]["mean"] = 10.0

@@ -51,7 +51,7 @@ def test_every_scenario_of_the_library_is_sound(name: str) -> None:
     scenario = load_scenario(LIBRARY / name)
     workload = scenario.workload()
     assert len(scenario.why.strip().splitlines()) == 2
-    assert workload.span_s < scenario.run.duration_s
+    assert workload.span_s < scenario.run.duration_s + scenario.tail_s < 2 * scenario.run.duration_s
     assert all(path.is_file() for path in scenario.routing.traces)
     assert sum(pool.gpus for pool in scenario.pools) >= 8
 
@@ -69,7 +69,10 @@ def test_one_pool_with_defaults(tmp_path: Path) -> None:
     assert (pool.role, pool.data_ranks, pool.gpus) == (MIXED, 8, 8)
     assert (scenario.shape.experts, scenario.shape.top_k, len(scenario.shape.layers)) == (64, 6, 26)
     assert pool.engine.limits(500).kv_blocks == 500
-    assert scenario.workload().requests == 100
+    (stream,) = scenario.arrivals.tenants
+    assert stream.output_tokens == 10
+    assert scenario.tail_s == pytest.approx(scenario.slo.ttft_s + 10 * scenario.slo.tpot_s)
+    assert scenario.workload().requests == int(10 * (10.0 + scenario.tail_s))
 
 
 def test_paths_count_from_the_scenario(tmp_path: Path) -> None:

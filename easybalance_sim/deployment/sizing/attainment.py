@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from easybalance_sim.deployment.measure import measure
 from easybalance_sim.deployment.prepare import Prepared, workload_at
 from easybalance_sim.deployment.scenario import Scenario
+from easybalance_sim.deployment.scoring import scored_span
 from easybalance_sim.deployment.sizing.growth import growth, rise
 from easybalance_sim.simulate.serving.pools import Service
 from easybalance_sim.simulate.serving.results import Slo, summarised, tpot_s, ttft_s
@@ -67,32 +67,16 @@ def attained(prepared: Prepared, key: str, rate_per_s: float, *, seeds: Sequence
 
 
 def _of(prepared: Prepared, key: str, rate_per_s: float, seed: int, overlap: str) -> Attainment:
-    """One run. Requests keep coming after the scored ones for as long as a slow answer may take: emptying the
-    deployment would speed up the last of them."""
-    scenario = prepared.scenario
-    answers = prepared.workload.output_tokens
-    tail = scenario.slo.ttft_s + float(answers.mean()) * scenario.slo.tpot_s
-    longer = with_run(scenario, seed=seed, duration_s=scenario.run.duration_s + tail)
-    load = workload_at(longer, rate_per_s)
+    """One run."""
+    load = workload_at(prepared.scenario, rate_per_s, seed)
     run = measure(prepared, key, workload=load, seed=seed, overlap=overlap)
-    return attainment(scenario, rate_per_s, run.service)
-
-
-def with_run(scenario: Scenario, *, seed: int, duration_s: float) -> Scenario:
-    """The scenario with another seed and so many seconds of arrivals."""
-    return msgspec.structs.replace(
-        scenario, run=msgspec.structs.replace(scenario.run, seed=seed, duration_s=duration_s)
-    )
+    return attainment(prepared.scenario, rate_per_s, run.service)
 
 
 def attainment(scenario: Scenario, rate_per_s: float, service: Service) -> Attainment:
-    """What one run attained, of the requests between the scenario's warm-up and its duration; those of all times where
-    fewer come."""
-    arrival, slo, run = service.workload.arrival_s, scenario.slo, scenario.run
-    last = float(np.nextafter(service.workload.span_s, np.inf))
-    from_s, to_s = min(run.warm_up_s, service.workload.span_s), min(run.duration_s, last)
-    if not ((arrival >= from_s) & (arrival < to_s)).any():
-        from_s, to_s = 0.0, last
+    """What one run attained, of the requests that are scored (see `deployment.scoring`)."""
+    arrival, slo = service.workload.arrival_s, scenario.slo
+    from_s, to_s = scored_span(scenario, service)
     scored = (arrival >= from_s) & (arrival < to_s)
     found = summarised(service, Slo(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s), from_s=from_s, to_s=to_s)
     served = scored & ~service.refused
