@@ -8,6 +8,7 @@ import pytest
 from easybalance_sim.errors import UsageError
 from easybalance_sim.simulate.serving.pools import Pool, RunSettings, Service, Transfer, colocated, disaggregated
 from easybalance_sim.simulate.serving.profiles import Profiles
+from easybalance_sim.simulate.serving.results import tpot_s
 from easybalance_sim.simulate.serving.workload import Workload
 from tests.serving_models import constant_model, poisson_workload, random_profiles, roomy_limits, skewed_model
 
@@ -33,9 +34,10 @@ def handed(prompt: list[int], output: list[int], transfer: Transfer, **limits: i
 
 
 def test_a_cache_travels_before_the_second_token() -> None:
-    """Twenty tokens take 2 + 0.5 seconds: there at 3.5, two steps to the third token; one of one token stays."""
+    """Twenty tokens take 2 + 0.5 seconds: there at 3.5, when the client has its first token, two steps to the third; an answer
+    of one token stays."""
     service = handed([20, 20], [3, 1], Transfer(bytes_per_token=10.0, bytes_per_s=100.0, latency_s=0.5))
-    assert service.first_token_s.tolist() == [1.0, 1.0]
+    assert service.first_token_s.tolist() == [3.5, 1.0]
     assert service.finish_s.tolist() == [5.5, 1.0]
     assert service.handed_over.tolist() == [0]
     assert [(run.prompt_tokens, run.decode_tokens) for run in service.runs] == [(40, 0), (1, 1)]
@@ -50,8 +52,15 @@ def test_short_prompts_overtake_long_ones() -> None:
 def test_what_the_second_pool_refuses_is_refused() -> None:
     service = handed([30, 10], [2, 2], Transfer(bytes_per_token=0.0, bytes_per_s=1.0), kv_blocks=1, block_tokens=20)
     assert service.refused.tolist() == [True, False]
-    assert service.first_token_s.tolist() == [1.0, 1.0]
+    np.testing.assert_array_equal(service.first_token_s, [np.nan, 1.0])
     assert np.isnan(service.finish_s).tolist() == [True, False]
+
+
+def test_waiting_for_a_place_to_decode_is_waiting_for_the_first_token() -> None:
+    """One place: the second answer begins when the first one's three further tokens are done."""
+    service = handed([10, 10], [4, 4], Transfer(bytes_per_token=0.0, bytes_per_s=1.0), running=1)
+    assert service.first_token_s.tolist() == [1.0, 4.0]
+    assert tpot_s(service).tolist() == [1.0, 1.0]
 
 
 def test_nobody_comes_to_the_second_pool() -> None:
@@ -60,15 +69,16 @@ def test_nobody_comes_to_the_second_pool() -> None:
 
 
 def test_prompts_of_their_own_pool_wait_for_no_answers() -> None:
-    """With caches that travel in no time and the same pool twice, first tokens come no later than with one pool, whose
-    answers stand in the way of prompts."""
+    """The same pool twice, first tokens are computed no later than with one pool, whose answers stand in the way of
+    prompts."""
     requests, model = poisson_workload(5, 200, 900.0, prompt=(1, 60), output=(1, 30)), skewed_model(5)
     profile, pool = random_profiles(5, requests, model), Pool(limits=roomy_limits(), model=model)
     told: list[int] = []
     settings = RunSettings(bucket_s=0.01, samples=4, progress=told.append)
     one = colocated(requests, profile, pool, settings)
     two = disaggregated(requests, profile, pool, pool, Transfer(bytes_per_token=0.0, bytes_per_s=1.0), settings)
-    assert (two.first_token_s - requests.arrival_s).mean() < (one.first_token_s - requests.arrival_s).mean()
+    assert (two.runs[0].first_token_s - requests.arrival_s).mean() < (one.first_token_s - requests.arrival_s).mean()
+    assert (two.first_token_s >= two.runs[0].first_token_s).all()
     assert np.isfinite(one.finish_s).all() and np.isfinite(two.finish_s).all()
     assert sum(told) == 200 + 200 + len(two.handed_over)
     assert all(len(run.timeline.steps) > 1 and run.samples for run in (*one.runs, *two.runs))

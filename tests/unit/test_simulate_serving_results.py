@@ -104,6 +104,7 @@ def test_even_ranks_would_save_what_was_lost() -> None:
         mean=np.broadcast_to(model.mean.mean(axis=2, keepdims=True), model.mean.shape),
         spread=np.zeros_like(model.spread),
         expert_s=np.broadcast_to(model.even_expert_s[:, None], model.expert_s.shape),
+        sum_row_s=np.broadcast_to(model.sum_row_s.mean(axis=1, keepdims=True), model.sum_row_s.shape),
     )
     again = colocated(workload, random_profiles(2, workload, even), Pool(limits=pool.limits, model=even), RunSettings())
     (other,) = summarised(again, SLO).pools

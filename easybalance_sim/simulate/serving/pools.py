@@ -2,6 +2,10 @@
 
 What the model of two pools leaves out: caches travel each at the full bandwidth, whatever else travels, and hold no
 blocks on their way; a decode pool that is full does not keep the prefill pool from going on.
+
+A client has its first token when the decode pool takes the request in: the prefill pool computed it, but it is the
+decode instance that streams, once the cache is there and has a place (SGLang's process_batch_result_prebuilt). vLLM's
+decode instance computes it once more (vllm-project/vllm issue 25373) and streams it a step later.
 """
 
 from __future__ import annotations
@@ -62,7 +66,8 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Service:
-    """What requests got from a deployment. first_token_s, finish_s: float64[N], nan where they did not come to that ·
+    """What requests got from a deployment. first_token_s, finish_s: float64[N] when the client has them, nan where they
+    did not come to that; of a request that is handed over the first token comes when the second pool takes it in ·
     refused: bool[N] by any pool · runs: of the pool or the two · handed_over: int64[M] the requests that the second run
     is of, in its order; empty with one pool."""
 
@@ -104,16 +109,17 @@ def disaggregated(
     leaves = first.finish_s + transfer.seconds(workload)
     more = np.flatnonzero(first.finished & (workload.output_tokens > 1))
     order = more[np.argsort(leaves[more], kind="stable")]
-    finish, refused, runs = first.finish_s.copy(), first.refused.copy(), [first]
+    first_token, finish, refused = first.first_token_s.copy(), first.finish_s.copy(), first.refused.copy()
+    runs = [first]
     if len(order):
         rows = decode_profile or profile
         rows = Profiles(prefill=rows.prefill[order], decode=rows.decode[order])
         second = _served(_arriving(workload, order, leaves), rows, decode, DECODE_ONLY, settings)
-        finish[order], refused[order] = second.finish_s, second.refused
+        first_token[order], finish[order], refused[order] = second.start_s, second.finish_s, second.refused
         runs.append(second)
     return Service(
         workload=workload,
-        first_token_s=first.first_token_s,
+        first_token_s=sealed(first_token),
         finish_s=sealed(finish),
         refused=sealed(refused),
         runs=tuple(runs),
