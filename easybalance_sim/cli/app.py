@@ -14,6 +14,7 @@ from easybalance_sim import __version__
 from easybalance_sim.cli import (
     adopt,
     capacity,
+    compare,
     diff,
     explain,
     export,
@@ -55,6 +56,7 @@ app.command(short_help="What else would balance, and what it would cost.")(offse
 app.command(short_help="Experts in host memory: how many have to be on the GPU?")(offload.offload)
 app.command(short_help="What requests get of a deployment, before and after a plan.")(simulate.simulate)
 app.command(short_help="How many requests fit the SLO, and how many GPUs they need.")(capacity.capacity)
+app.command(short_help="Measured rank times beside the predicted ones.")(compare.compare)
 app.command(short_help="What changes between two plans, in safe steps.")(diff.diff)
 app.command(short_help="Why does an expert have its replicas?")(explain.explain)
 app.command(short_help="Is taking a plan into service safe, and does it fit?")(rollout.rollout)

@@ -1,0 +1,1 @@
+"""Measured times of ranks beside those that were predicted."""
