@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import numpy as np
 
 from easybalance_sim.cluster.topology import ClusterFile
 from easybalance_sim.errors import UsageError
@@ -143,8 +145,9 @@ class Routing(Part, frozen=True, kw_only=True):
 class Arrivals(Part, frozen=True, kw_only=True):
     """The requests: tenants: streams that are drawn, or file: a request trace, or files: {tenant: request trace}.
 
-    limit, prefix_blocks, spread_ticks: see `Reading`, of files · rate_per_s: their time stretched to so many requests
-    per second, 0 = as recorded · skip_s: seconds left out at their beginning.
+    limit, prefix_blocks, spread_ticks: see `Reading`, of files · skip_s: seconds left out at their beginning ·
+    rate_per_s: as many requests from there on as so many per second are, their time stretched to the run's, 0 = as
+    recorded.
     """
 
     tenants: tuple[AnyStream, ...] = ()
@@ -161,21 +164,45 @@ class Arrivals(Part, frozen=True, kw_only=True):
             raise ValueError("give one of tenants, file and files")
 
     def workload(self, duration_s: float, seed: int) -> Workload:
-        """Those that come in [0, duration_s). Raises `TraceError` for a file that cannot be read, `UsageError` when
-        none comes."""
+        """Those that come in [0, duration_s); its source says where files end earlier. Raises `TraceError` for a file
+        that cannot be read, `UsageError` when none comes."""
         if self.tenants:
             return generate(self.tenants, duration_s, seed)
-        reading = Reading(limit=self.limit, prefix_blocks=self.prefix_blocks, spread_ticks=self.spread_ticks)
-        paths = {name: Path(path) for name, path in self.files.items()}
-        found = load_tenants(paths, reading=reading) if paths else load_arrivals(Path(self.file), reading=reading)
+        found = self._recorded()
+        if found.span_s < self.skip_s:
+            raise UsageError(f"no request after {self.skip_s:g} s", where="arrivals", fix="give another skip_s")
+        found = found.take(found.arrival_s >= self.skip_s).earlier(self.skip_s)
         if self.rate_per_s:
-            found = found.at_rate(self.rate_per_s)
-        kept = (found.arrival_s >= self.skip_s) & (found.arrival_s < self.skip_s + duration_s)
+            found = _stretched(found, self.rate_per_s, duration_s)
+        kept = found.arrival_s < duration_s
         if not kept.any():
             raise UsageError(
                 f"no request in {duration_s:g} s", where="arrivals", fix="give more time or another skip_s"
             )
-        return found.take(kept).earlier(self.skip_s)
+        return _ended(found) if kept.all() and not self.rate_per_s else found.take(kept)
+
+    def _recorded(self) -> Workload:
+        """All that the files hold."""
+        reading = Reading(limit=self.limit, prefix_blocks=self.prefix_blocks, spread_ticks=self.spread_ticks)
+        paths = {name: Path(path) for name, path in self.files.items()}
+        return load_tenants(paths, reading=reading) if paths else load_arrivals(Path(self.file), reading=reading)
+
+
+def _stretched(load: Workload, rate_per_s: float, duration_s: float) -> Workload:
+    """The first requests of a load, as many as are wanted, up to the moment at which the next one comes; all of them at
+    that rate when there are fewer."""
+    wanted = max(1, round(rate_per_s * duration_s))
+    if load.requests <= wanted:
+        return _ended(load.at_rate(rate_per_s))
+    factor = duration_s / max(float(load.arrival_s[wanted]), 1e-9)
+    load = load.take(np.arange(load.requests) < wanted)
+    # Some may come at the same moment as the next one.
+    return replace(load, arrival_s=np.minimum(load.arrival_s * factor, np.nextafter(duration_s, 0)))
+
+
+def _ended(load: Workload) -> Workload:
+    """The load, its source saying when the last of all requests comes."""
+    return replace(load, source=f"{load.source}; there are none after {load.span_s:,.4g} s")
 
 
 class Slo(Part, frozen=True, kw_only=True):

@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from easybalance_sim.deployment.fields import Arrivals
 from easybalance_sim.deployment.scenario import Scenario, is_claim, load_scenario
 from easybalance_sim.errors import UsageError
 from easybalance_sim.simulate.serving.limits import DECODE_ONLY, MIXED, PREFILL_ONLY
+from easybalance_sim.simulate.serving.workload import Workload
 
 LIBRARY = Path(__file__).parents[2] / "scenarios"
 SERVED = sorted(path.name for path in LIBRARY.glob("*.toml") if not is_claim(path))
@@ -97,6 +99,45 @@ def test_files_of_tenants_at_another_rate(tmp_path: Path) -> None:
     workload = _load(tmp_path, head + arrivals + tail[tail.index("[slo]") :]).workload()
     assert workload.tenants == ("chat", "code")
     np.testing.assert_allclose(workload.arrival_s, [2.5, 2.5, 5, 5])
+    assert workload.source.endswith("there are none after 5 s")
+
+
+def _quiet_then_busy(folder: Path, rate_per_s: float, skip_s: float = 0.0, duration_s: float = 120.0) -> Workload:
+    """Requests of a file with 1 request in 2 s for ten minutes, then 5 a second for 50; the n-th has n tokens."""
+    times = np.concatenate([np.arange(300) * 2.0, 600 + np.arange(15_000) * 0.2])
+    rows = "".join(f"{at:g},{number + 1},10\n" for number, at in enumerate(times))
+    (folder / "requests.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    arrivals = Arrivals(file=str(folder / "requests.csv"), rate_per_s=rate_per_s, skip_s=skip_s)
+    return arrivals.workload(duration_s, 0)
+
+
+@pytest.mark.parametrize("rate_per_s", [0.25, 2.0, 8.0, 32.0])
+@pytest.mark.parametrize("skip_s", [0.0, 100.0, 1000.0])
+def test_a_file_comes_at_the_rate_that_is_asked_for(tmp_path: Path, rate_per_s: float, skip_s: float) -> None:
+    """Whatever its beginning is like: so much of it as is needed, from the moment that is said."""
+    load = _quiet_then_busy(tmp_path, rate_per_s, skip_s)
+    assert load.requests == 120 * rate_per_s and load.span_s < 120
+    assert load.rate_per_s == pytest.approx(rate_per_s, rel=0.05)
+    assert load.prompt_tokens[0] == {0.0: 1, 100.0: 51, 1000.0: 2301}[skip_s]
+    assert "none after" not in load.source
+
+
+def test_a_file_that_is_too_short_says_so(tmp_path: Path) -> None:
+    fast = _quiet_then_busy(tmp_path, 200.0)
+    assert fast.requests == 15_300 and fast.rate_per_s == pytest.approx(200.0)
+    assert fast.source.endswith("there are none after 76.5 s")
+    assert _quiet_then_busy(tmp_path, 0.0).requests == 60
+    assert _quiet_then_busy(tmp_path, 0.0, duration_s=4000.0).source.endswith("there are none after 3,600 s")
+    with pytest.raises(UsageError, match="no request after 9000 s"):
+        _quiet_then_busy(tmp_path, 1.0, skip_s=9000.0)
+
+
+def test_requests_that_come_at_once_cannot_be_stretched(tmp_path: Path) -> None:
+    (tmp_path / "requests.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + "0,5,6\n" * 50)
+    for rate_per_s, requests in ((2.0, 20), (20.0, 50)):
+        arrivals = Arrivals(file=str(tmp_path / "requests.csv"), rate_per_s=rate_per_s, spread_ticks=False)
+        load = arrivals.workload(10.0, 0)
+        assert load.requests == requests and load.span_s == 0
 
 
 def test_two_pools(tmp_path: Path) -> None:
