@@ -96,16 +96,15 @@ def _expert(found: Row, answer: Row) -> list[str]:
 
 def _what(found: Row, plan: Row) -> str:
     """The reason in words."""
-    lines = [f"layer {found['layer']}, expert {found['expert']}: {_counted(found['replicas'])} on {_places(found)}"]
+    lines = [f"layer {found['layer']}, expert {found['expert']}: {_held(found['ranks'])}"]
     if found["share"] is not None:
         lines.append(
             f"{100 * found['share']:.2f} % of the layer's load, {found['over_mean']:.2f} of a mean expert's: place "
             f"{found['place']} of {plan['experts']}"
         )
-        lines.append(
-            f"in its busiest windows (P99) {found['peak_over_mean']:.2f}: place {found['peak_place']}; "
-            "the tail over windows is what searches even out"
-        )
+        lines.append(f"in its busiest windows (P99) {found['peak_over_mean']:.2f}: place {found['peak_place']}")
+        if "search" in plan["policy"] and found["replicas"] > 1:
+            lines[-1] += "; searches even out the tail over windows, not the mean"
         each = f", each replica {found['replica_fills_ranks']:.2f}" if found["replicas"] > 1 else ""
         lines.append(f"on one rank it would be {found['fills_ranks']:.2f} of a mean rank's load{each}")
     return "\n".join(lines)
@@ -171,19 +170,13 @@ def _imbalance(mean: float | None, bound: float | None) -> str:
     return f": rank imbalance {mean:.3f}, no plan with these slots under {bound:.3f}"
 
 
-def _places(found: Row) -> str:
-    holders = [f"rank {one['rank']} (node {one['node']})" for one in found["holders"][:SHOWN_RANKS]]
-    left = len(found["holders"]) - len(holders)
-    return ", ".join(holders) + (f" +{left}" if left > 0 else "")
-
-
 def _listed(ranks: Sequence[int]) -> str:
     left = len(ranks) - SHOWN_RANKS
     return ", ".join(map(str, ranks[:SHOWN_RANKS])) + (f" +{left}" if left > 0 else "")
 
 
-def _counted(replicas: int) -> str:
-    return "1 replica" if replicas == 1 else f"{replicas} replicas"
+def _held(ranks: Sequence[int]) -> str:
+    return f"1 replica, on rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} replicas, on ranks {_listed(ranks)}"
 
 
 def _ratio(value: float | None) -> str:
