@@ -52,6 +52,7 @@ def served(
         spread=np.zeros((1, 1, ranks)),
         expert_s=np.zeros((1, ranks, 2)),
         arrive_s=np.zeros((2, 1, ranks)),
+        sum_row_s=np.zeros((1, ranks)),
         data_ranks=ranks,
     )
     rows = np.zeros(workload.requests, np.int32)

@@ -34,8 +34,8 @@ def handed(prompt: list[int], output: list[int], transfer: Transfer, **limits: i
 
 
 def test_a_cache_travels_before_the_second_token() -> None:
-    """Twenty tokens take 2 + 0.5 seconds: there at 3.5, when the client has its first token, two steps to the third; an answer
-    of one token stays."""
+    """Twenty tokens take 2 + 0.5 seconds: there at 3.5, when the client has its first token, then two steps; an answer of one
+    token stays."""
     service = handed([20, 20], [3, 1], Transfer(bytes_per_token=10.0, bytes_per_s=100.0, latency_s=0.5))
     assert service.first_token_s.tolist() == [3.5, 1.0]
     assert service.finish_s.tolist() == [5.5, 1.0]
