@@ -9,7 +9,7 @@ from easybalance_sim.errors import CriteriaError
 from easybalance_sim.gate.criteria import Criteria
 from easybalance_sim.gate.reading import number, value
 from easybalance_sim.gate.stress import stress_findings
-from easybalance_sim.gate.verdict import ACCEPTED, INSUFFICIENT_EVIDENCE, REJECTED, Finding, Verdict
+from easybalance_sim.gate.verdict import ACCEPTED, INSUFFICIENT_EVIDENCE, NOT_JUDGED, REJECTED, Finding, Verdict
 
 _ROUNDING = 1e-9
 """So that a plan that meets a limit exactly is not refused over the last bit of a quotient."""
@@ -161,7 +161,7 @@ def _at_most(name: str, criteria: Criteria, observed: float, note: str = "") -> 
 
 
 def _not_judged(name: str, criteria: Criteria, why: str) -> Finding:
-    return _finding(name, criteria, None, True, f"not judged: {why}")
+    return _finding(name, criteria, None, True, f"{NOT_JUDGED}{why}")
 
 
 def _finding(name: str, criteria: Criteria, observed: float | None, ok: bool, note: str) -> Finding:

@@ -9,7 +9,7 @@ from typing import Any
 from easybalance_sim.errors import CriteriaError
 from easybalance_sim.gate.criteria import BURST, MIX_CHANGE, NODE_LOSS, SCENARIOS, Criteria
 from easybalance_sim.gate.reading import number, value
-from easybalance_sim.gate.verdict import Finding
+from easybalance_sim.gate.verdict import NOT_JUDGED, Finding
 
 CERTAINTY = 2.0
 """Standard errors by which a ratio must exceed its limit before it counts against a plan."""
@@ -89,7 +89,7 @@ def _worst(ratios: list[Ratio]) -> Ratio:
 
 
 def _not_judged(name: str, limit: float, why: str) -> Finding:
-    return Finding(criterion=name, limit=limit, observed=None, ok=True, note=f"not judged: {why}")
+    return Finding(criterion=name, limit=limit, observed=None, ok=True, note=f"{NOT_JUDGED}{why}")
 
 
 def _at_most(name: str, limit: float, found: Ratio, note: str) -> Finding:

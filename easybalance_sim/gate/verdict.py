@@ -7,6 +7,8 @@ from typing import Any
 
 ACCEPTED, REJECTED, INSUFFICIENT_EVIDENCE = "accepted", "rejected", "insufficient_evidence"
 EXIT_CODES = {ACCEPTED: 0, REJECTED: 1, INSUFFICIENT_EVIDENCE: 3}
+NOT_JUDGED = "not judged: "
+"""How the note of a criterion begins that the report gives no ground to judge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +20,11 @@ class Finding:
     observed: float | None
     ok: bool
     note: str = ""
+
+    @property
+    def judged(self) -> bool:
+        """False where the report gives no ground; such a finding is ok."""
+        return not self.note.startswith(NOT_JUDGED)
 
 
 @dataclass(frozen=True, kw_only=True)
