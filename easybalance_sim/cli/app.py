@@ -26,6 +26,7 @@ from easybalance_sim.cli import (
     offload,
     offset,
     plan,
+    precheck,
     profile,
     rebalance,
     replay,
@@ -51,6 +52,7 @@ app.command(short_help="Make a plan and prove it on held-out traffic.")(plan.pla
 app.command(short_help="Judge a plan on recorded traffic.")(replay.replay)
 app.command(short_help="How many redundant slots are worth their memory?")(sweep.sweep)
 app.command(short_help="Judge a saved report again.")(gate.gate)
+app.command(short_help="Lint, replay and gate in one go, before deploying.")(precheck.precheck)
 app.command(short_help="When to re-plan? Control loops side by side.")(rebalance.rebalance)
 app.command(short_help="What else would balance, and what it would cost.")(offset.offset)
 app.command(short_help="Experts in host memory: how many have to be on the GPU?")(offload.offload)

@@ -9,12 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from easybalance_sim.cli import options, report_table
+from easybalance_sim.cli.ci_outputs import CiOutputs, Github, Junit
 from easybalance_sim.cli.console import Format, emit
 
 
 def gate(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="What `ebsim plan --format json` printed.")],
     criteria: options.Criteria = None,
+    junit: Junit = None,
+    github: Github = False,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Judge a report of `ebsim plan` or `ebsim replay` and say so with the exit code.
@@ -23,12 +26,19 @@ def gate(
 
     \b
     Example: ebsim gate report.json --criteria strict.toml
+
+    \b
+    Example: ebsim gate report.json --junit gate.xml --github
     """
+    from easybalance_sim.gate.checks import of_verdict
     from easybalance_sim.gate.criteria import load_criteria
     from easybalance_sim.gate.judge import judge
 
-    verdict = judge(_read_report(report), load_criteria(criteria))
+    ci = CiOutputs(command="gate", junit=junit, github=github)
+    with ci.telling(report, *([criteria] if criteria else [])):
+        verdict = judge(_read_report(report), load_criteria(criteria))
     content = verdict.to_dict()
+    ci.tell(report_table.verdict_line(content), of_verdict(verdict, str(report)))
     table = f"{report_table.verdict_line(content)}\n\n{report_table.of_findings(content)}"
     emit(json.dumps(content, indent=2) if format is Format.JSON else table)
     raise typer.Exit(verdict.exit_code)

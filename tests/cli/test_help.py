@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("explain",),
     ("sweep",),
     ("gate",),
+    ("precheck",),
     ("rollout",),
     ("history",),
     ("compare",),
@@ -141,7 +142,7 @@ def _require_result(example: list[str], folder: Path) -> None:
     if example[:2] == ["profile", "measure"] and kernels.gpu_fault():
         assert (done.returncode, "no GPU can be measured" in one_line(done)) == (2, True)
         return
-    verdicts = (0, 1) if example[0] in ("plan", "replay", "gate", "compare") else (0,)
+    verdicts = (0, 1) if example[0] in ("plan", "replay", "gate", "compare", "precheck") else (0,)
     assert done.returncode in verdicts, done.stderr
     assert done.stdout != ""
     if "-o" in example and done.returncode == 0:
