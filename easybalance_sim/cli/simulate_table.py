@@ -149,7 +149,7 @@ def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
     yield aligned(_rows(_POOL, sections))
     yield _memory(pool)
     if pool["candidates"]:
-        yield _wrapped(f"mean time in the pool with the routing that plans are made from: {_candidates(pool)}")
+        yield _wrapped(f"mean time in the pool of requests set aside for choosing: {_candidates(pool)}")
 
 
 def _engine(pool: Section) -> str:
@@ -171,8 +171,12 @@ def _memory(pool: Section) -> str:
 
 def _candidates(pool: Section) -> str:
     """Each with what it reached, the best first, → the one that was taken."""
-    ranked = sorted(pool["candidates"], key=lambda one: float(one["mean_time_ms"]))
-    return ", ".join(f"{'→ ' if one['taken'] else ''}{one['policy']} {_ms(one['mean_time_ms'])} ms" for one in ranked)
+    ranked = sorted(pool["candidates"], key=lambda one: (float(one["refused"]), float(one["mean_time_ms"])))
+    return ", ".join(
+        f"{'→ ' if one['taken'] else ''}{one['policy']} {_ms(one['mean_time_ms'])} ms"
+        + (f" ({_share(one['refused'])} refused)" if one["refused"] else "")
+        for one in ranked
+    )
 
 
 def _wrapped(line: str) -> str:

@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
+from easybalance_sim.arrays import AnyArray, frozen, stream
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import layer_cost
 from easybalance_sim.cost.profiles import load_profile
 from easybalance_sim.errors import UsageError
 from easybalance_sim.load.counting import Windowing
-from easybalance_sim.load.split import FIT, HELD_OUT
+from easybalance_sim.load.split import FIT, HELD_OUT, NEITHER, Split
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session
 from easybalance_sim.replay.traffic import TokenTraffic, Traffic
 from easybalance_sim.simulate.serving.limits import DECODE_ONLY, PREFILL_ONLY
@@ -27,12 +30,13 @@ from easybalance_sim.trace.schema import DECODE, PREFILL
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ground:
     """session: the trace, on a cluster that stands in until there is one · shape: the whole model · routed: requests of
-    the serving share, which is `serve` of all."""
+    the serving share, which is `serve` of all · split: says which those are, None = a line that `serve` draws."""
 
     session: Session
     shape: ModelShape
     routed: Routed
     serve: float
+    split: Split | None = None
 
     def on(
         self,
@@ -75,13 +79,18 @@ class Ground:
         )
 
     @cached_property
-    def fitting(self) -> Routed:
-        """Requests of the share that plans are made from."""
-        return _of_side(self.session, self.serve, FIT)
+    def rehearsal(self) -> Ground:
+        """The requests that plans are made from as a ground of their own: plans of one half of them, the other serves.
+        Raises `UsageError` when there are too few."""
+        trace, split = _divided(self.session, self.serve, self.session.settings.seed)
+        halves = halved(split, trace.scan().request_workload, self.session.settings.seed)
+        return replace(self, routed=_of_side(self.session, trace, halves, HELD_OUT), split=halves)
 
     def traffic(self, session: Session) -> Traffic:
         """The trace with its serving share held out."""
-        return session.traffic("request", self.serve, self.session.settings.seed)
+        found = session.traffic("request", self.serve, self.session.settings.seed)
+        # Only a token trace has come so far.
+        return replace(found, split=self.split) if self.split and isinstance(found, TokenTraffic) else found
 
     def _phase(self, role: str) -> str | None:
         """The phase whose tokens a pool of the role sees, None for all or where the trace has none of it."""
@@ -111,7 +120,7 @@ def ground_of(
         ground = Ground(
             session=session,
             shape=_of_layers(shape or session.shape, session),
-            routed=_of_side(session, serve, HELD_OUT),
+            routed=_of_side(session, *_divided(session, serve, seed), HELD_OUT),
             serve=serve,
         )
     except BaseException:
@@ -136,14 +145,37 @@ def _of_layers(shape: ModelShape, session: Session) -> ModelShape:
     return replace(shape, layers=meta.layers)
 
 
-def _of_side(session: Session, serve: float, side: int) -> Routed:
-    """Requests of one side of the split."""
-    trace, seed = session.trace, session.settings.seed
+def halved(split: Split, workload: AnyArray, seed: int) -> Split:
+    """The fit side of a split as a split of its own, half of every workload's requests on either side, the others on
+    none. workload: int[Q] of each request. Raises `UsageError` when no workload has two requests."""
+    fit = split.side == FIT
+    side = np.where(fit, FIT, NEITHER)
+    rng = stream(seed, "requests set aside for choosing")
+    for code in np.unique(workload[fit]):
+        mine = rng.permutation(np.flatnonzero(fit & (workload == code)))
+        side[mine[: len(mine) // 2]] = HELD_OUT
+    if not (side == HELD_OUT).any():
+        raise UsageError(
+            f"{int(fit.sum())} routed requests to make plans from are too few to choose one by",
+            where="placement.after",
+            fix="name a policy, or give a longer routing trace",
+        )
+    return replace(split, side=frozen(side, np.int8))
+
+
+def _divided(session: Session, serve: float, seed: int) -> tuple[TokenTrace, Split]:
+    """The trace and its line between the requests that plans are made from and those that serve."""
+    trace = session.trace
     traffic = session.traffic("request", serve, seed) if isinstance(trace, TokenTrace) else None
     if not isinstance(trace, TokenTrace) or not isinstance(traffic, TokenTraffic) or traffic.split is None:
         raise UsageError("counts do not know requests", where=str(session.settings.traces[0]), fix="give a token trace")
-    chosen = session.selection().of_side(traffic.split, side)
-    return routed_requests(chosen.batches(trace), trace.workloads, session.meta.experts, seed=seed)
+    return trace, traffic.split
+
+
+def _of_side(session: Session, trace: TokenTrace, split: Split, side: int) -> Routed:
+    """Requests of one side of a split."""
+    chosen = session.selection().of_side(split, side)
+    return routed_requests(chosen.batches(trace), trace.workloads, session.meta.experts, seed=session.settings.seed)
 
 
 def _facts(ground: Ground) -> list[str]:

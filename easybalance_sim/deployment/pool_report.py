@@ -50,7 +50,12 @@ def _candidates(prepared: Prepared, place: int) -> list[dict[str, Any]]:
         return []
     choice = prepared.choices[place]
     return [
-        {"policy": one.policy, "mean_time_ms": 1e3 * one.time_s, "taken": at == choice.taken}
+        {
+            "policy": one.policy,
+            "mean_time_ms": 1e3 * one.time_s,
+            "refused": one.refused_frac,
+            "taken": at == choice.taken,
+        }
         for at, one in enumerate(choice.candidates)
     ]
 

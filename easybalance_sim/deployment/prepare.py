@@ -28,6 +28,8 @@ from easybalance_sim.simulate.serving.routed import strangers
 from easybalance_sim.simulate.serving.workload import Workload
 
 AUTO = "auto"
+OTHER_CHANCE = 1000
+"""Between the seeds that a plan is chosen by and those that it serves with."""
 BEFORE, AFTER, EVEN = "before", "after", "even"
 KEYS = (BEFORE, AFTER, EVEN)
 """What can be served: the plan before, the plan after, and the plan after with all ranks loaded alike by decree."""
@@ -141,11 +143,23 @@ class _Making:
             return self.placed(pool, topology, pool.placement.after)
         session = _session(self.ground, pool, topology)
         choice = choose(
-            self.ground, pool, session, first.plan, self.workload, HIDDEN[self.scenario.run.overlap], self.tell,
-            proposals=_proposals(pool), prompt_tokens=self.prompt_tokens, seed=self.scenario.run.seed,
+            self.ground.rehearsal, pool, session, self._rehearsed(first), self.workload,
+            HIDDEN[self.scenario.run.overlap], self.tell,
+            proposals=_proposals(pool), prompt_tokens=self.prompt_tokens, seed=self.scenario.run.seed + OTHER_CHANCE,
         )  # fmt: skip
         self.choices.append(choice)
-        return self.ready(pool, session, choice.plan)
+        if not choice.taken:
+            return self.ready(pool, session, first.plan)
+        return self.ready(
+            pool, session, place(self.ground, session, choice.policy, self.tell, proposals=_proposals(pool))
+        )
+
+    def _rehearsed(self, first: Station) -> Plan:
+        """The plan before as it would be made where candidates are: none knows more requests than the others."""
+        name = first.pool.placement.before
+        if name.endswith(".json"):
+            return first.plan
+        return place(self.ground.rehearsal, first.session, name, self.tell, proposals=_proposals(first.pool))
 
     def ready(self, pool: Pool, session: Session, plan: Plan) -> Station:
         """A plan with its step model."""

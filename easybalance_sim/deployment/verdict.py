@@ -28,7 +28,7 @@ def _who_wins(report: Section) -> Iterator[str]:
         if pool["candidates"] and not any(one["taken"] for one in pool["candidates"][1:]):
             yield (
                 f"{pool['role']} pool: the plan before stays, no candidate took {100 * WORTH:.0f} % off the mean time "
-                "with the routing that plans are made from"
+                "of requests set aside for choosing"
             )
     before, after = (report[key]["pools"] for key in ("before", "after"))
     for pool, old, new in zip(report["pools"], before, after, strict=True):

@@ -125,8 +125,8 @@ def test_the_verdict_names_what_turns_the_answer(report: dict[str, Any]) -> None
     turned["after"]["pools"][0]["queue_grew"] = True
     assert "more requests come than are served: after (mixed)" in _said(turned)
     turned["pools"][0]["candidates"] = [
-        {"policy": "contiguous", "mean_time_ms": 1.0, "taken": True},
-        {"policy": "eplb", "mean_time_ms": 2.0, "taken": False},
+        {"policy": "contiguous", "mean_time_ms": 1.0, "refused": 0.0, "taken": True},
+        {"policy": "eplb", "mean_time_ms": 2.0, "refused": 0.0, "taken": False},
     ]
     assert "the plan before stays" in _said(turned)
     pool = turned["after"]["pools"][0]
