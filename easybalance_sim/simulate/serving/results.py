@@ -62,8 +62,9 @@ class Results:
     """Of the `requests` that arrive in [from_s, to_s): finished, refused, unfinished add up to them · ttft to the first
     token, of those that got one · tpot per further token ((finish − first) / (output − 1), answers of one token left
     out) and end_to_end, of those that finished · goodput_per_s: of them inside the SLO, per second, inside_frac of
-    them; one that was refused or did not finish is not inside. Completions in [from_s, to_s), whenever they arrived:
-    finished_per_s, and the prompt and output tokens of those, per second. pools: over their whole runs."""
+    them; one that was refused or did not finish is not inside. Of all requests, whenever they arrived: finished_per_s,
+    those that finish in [from_s, to_s), and the tokens that are computed in it, per second, cached ones of a prompt
+    included. pools: over their whole runs."""
 
     from_s: float
     to_s: float
@@ -109,8 +110,8 @@ def summarised(service: Service, slo: Slo, *, from_s: float = 0.0, to_s: float |
         goodput_per_s=float(inside.sum() / span),
         inside_frac=float(inside.sum() / counted.sum()),
         finished_per_s=float(ended.sum() / span),
-        prompt_tokens_per_s=float(workload.prompt_tokens[ended].sum() / span),
-        output_tokens_per_s=float(workload.output_tokens[ended].sum() / span),
+        prompt_tokens_per_s=_prompt_tokens(service, from_s, until) / span,
+        output_tokens_per_s=_output_tokens(service, from_s, until) / span,
         pools=tuple(_use(run) for run in service.runs),
     )
 
@@ -130,6 +131,46 @@ def inside_slo(service: Service, slo: Slo) -> BoolArray:
     """bool[N] requests that finished and kept both limits."""
     kept: BoolArray = (ttft_s(service) <= slo.ttft_s) & (tpot_s(service) <= slo.tpot_s)
     return kept
+
+
+def _prompt_tokens(service: Service, from_s: float, to_s: float) -> float:
+    """Tokens of prompts that are computed in [from_s, to_s), each prompt's evenly from its start to its first token."""
+    first = service.runs[0]
+    return _inside(service.workload.prompt_tokens, first.start_s, first.first_token_s, from_s, to_s)
+
+
+def _output_tokens(service: Service, from_s: float, to_s: float) -> float:
+    """Tokens of answers that come in [from_s, to_s): the first ones, and the others evenly up to the last."""
+    begun = (service.first_token_s >= from_s) & (service.first_token_s < to_s)
+    further = service.workload.output_tokens - 1
+    return float(begun.sum()) + _inside(further, service.first_token_s, service.finish_s, from_s, to_s)
+
+
+def _inside(tokens: AnyArray, begins: FloatArray, ends: FloatArray, from_s: float, to_s: float) -> float:
+    """Of int[N] tokens that come evenly from `begins` to `ends`, those inside; of what never ends there are none."""
+    took = np.maximum(ends - begins, np.finfo(float).tiny)
+    inside = np.clip(np.minimum(ends, to_s) - np.maximum(begins, from_s), 0.0, took)
+    return float(np.nansum(tokens * (inside / took)))
+
+
+def _prompt_tokens(service: Service, from_s: float, to_s: float) -> float:
+    """Tokens of prompts that are computed in [from_s, to_s), each prompt's evenly from its start to its first token."""
+    first = service.runs[0]
+    return _inside(service.workload.prompt_tokens, first.start_s, first.first_token_s, from_s, to_s)
+
+
+def _output_tokens(service: Service, from_s: float, to_s: float) -> float:
+    """Tokens of answers that come in [from_s, to_s): the first ones, and the others evenly up to the last."""
+    begun = (service.first_token_s >= from_s) & (service.first_token_s < to_s)
+    further = service.workload.output_tokens - 1
+    return float(begun.sum()) + _inside(further, service.first_token_s, service.finish_s, from_s, to_s)
+
+
+def _inside(tokens: AnyArray, begins: FloatArray, ends: FloatArray, from_s: float, to_s: float) -> float:
+    """Of int[N] tokens that come evenly from `begins` to `ends`, those inside; of what never ends there are none."""
+    took = np.maximum(ends - begins, np.finfo(float).tiny)
+    inside = np.clip((np.minimum(ends, to_s) - np.maximum(begins, from_s)) / took, 0.0, 1.0)
+    return float(np.nansum(tokens * inside))
 
 
 def _seconds(values: AnyArray) -> Seconds:
