@@ -31,7 +31,8 @@ def lint_deployed(
 
     What the engine cannot hold is the error `refused`. Raises `EbsimError` as `lint_file` and `deployment_for`.
     """
-    deployment = deployment_for(document, model, hidden_layers)
+    known = deployment_for(document, model, hidden_layers)
+    deployment = replace(known, experts=known.experts or document.experts)
     if file is not None:
         report = lint_file(file, engine, deployment)
         return report if report.errors else _with_plan_checked(report, document, engine, deployment)
@@ -47,13 +48,20 @@ def lint_deployed(
 
 
 def _with_plan_checked(report: Report, document: PlanDocument, engine: str, deployment: Deployment) -> Report:
-    held = adopt(report.path, engine, deployment).document
-    mine, others = _places(document.plan()), _places(held.plan())
-    if mine.shape == others.shape and np.array_equal(mine, others):
+    """`report`, with the error `other-plan` where a rank would have other experts; MTP layers are not compared."""
+    rows = [row for row, layer in enumerate(document.layer_ids) if layer not in deployment.mtp_layers]
+    compared = replace(deployment, moe_layers=tuple(document.layer_ids[row] for row in rows))
+    try:
+        held = adopt(report.path, engine, compared).document
+    except PlanError as error:
+        return _with_error(report, f"it does not hold this plan: {error.what}")
+    if np.array_equal(_places(document.plan())[rows], _places(held.plan())):
         return report
-    what = "it does not hold this plan: some rank would have other experts; export the plan again"
-    finding = Finding(level=ERROR, message=what, rule=OTHER_PLAN)
-    return replace(report, findings=(finding, *report.findings))
+    return _with_error(report, "it does not hold this plan, some rank would have other experts: export the plan again")
+
+
+def _with_error(report: Report, message: str) -> Report:
+    return replace(report, findings=(Finding(level=ERROR, message=message, rule=OTHER_PLAN), *report.findings))
 
 
 def _places(plan: Plan) -> npt.NDArray[np.int64]:

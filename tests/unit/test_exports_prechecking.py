@@ -1,0 +1,71 @@
+"""The engine's file of a plan, before it is deployed: it loads, and it holds that plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from easybalance_sim import exports
+from easybalance_sim.exports.deployment import deployment_for
+from easybalance_sim.exports.prechecking import EXPORTED, OTHER_PLAN, REFUSED, lint_deployed
+from easybalance_sim.exports.sidecar import sidecar_of
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import PlanDocument
+from tests.plan_documents import LAYER_IDS, example_document, placed_document
+
+HIDDEN = 6
+SWAPPED = [[0, 1, 2, 3, 0, 1], [1, 2, 0, 3, 2, 0]]
+OTHER_RANK = [[0, 1, 2, 3, 0, 1], [0, 3, 1, 2, 3, 0]]
+ENGINES = exports.names()
+
+
+def _exported(document: PlanDocument, engine: str, folder: Path, *, sidecar: bool = True) -> Path:
+    module = exports.load(engine)
+    path = folder / f"map{module.SUFFIXES[0]}"
+    module.write(document, deployment_for(document, "", HIDDEN), path, "")
+    if not sidecar:
+        sidecar_of(path).unlink()
+    return path
+
+
+def _placed(rows: list[list[int]]) -> PlanDocument:
+    plan = Plan(expert_of_slot=np.array(rows), slots_per_rank=np.array([3, 3]), experts=4, policy="eplb")
+    return placed_document(plan, LAYER_IDS)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_would_be_exported_has_no_errors_and_is_not_kept(engine: str) -> None:
+    report = lint_deployed(example_document(), engine, None, hidden_layers=HIDDEN)
+    assert (report.path, report.errors) == (EXPORTED, 0)
+    assert report.layers > 0
+
+
+@pytest.mark.parametrize("sidecar", [True, False])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_file_of_the_plan_has_no_errors(engine: str, sidecar: bool, tmp_path: Path) -> None:
+    """Dense layers, too: an unknown model's are no part of the plan."""
+    path = _exported(example_document(), engine, tmp_path, sidecar=sidecar)
+    assert lint_deployed(example_document(), engine, path, hidden_layers=HIDDEN).errors == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_file_of_another_plan_is_an_error_whatever_its_order_in_a_rank(engine: str, tmp_path: Path) -> None:
+    path = _exported(_placed(SWAPPED), engine, tmp_path)
+    assert lint_deployed(example_document(), engine, path, hidden_layers=HIDDEN).errors == 0
+    path = _exported(_placed(OTHER_RANK), engine, tmp_path)
+    report = lint_deployed(example_document(), engine, path, hidden_layers=HIDDEN)
+    assert [one.rule for one in report.findings if one.level == "error"] == [OTHER_PLAN]
+
+
+def test_a_file_without_the_layers_of_the_plan_is_an_error(tmp_path: Path) -> None:
+    plan = example_document().plan()
+    path = _exported(placed_document(plan, (0, 1)), "tensorrt-llm", tmp_path, sidecar=False)
+    report = lint_deployed(example_document(), "tensorrt-llm", path, hidden_layers=HIDDEN)
+    assert report.findings[0].message == "it does not hold this plan: no row for MoE layer 3"
+
+
+def test_what_the_engine_cannot_hold_is_an_error() -> None:
+    report = lint_deployed(example_document(), "sglang", None, hidden_layers=2)
+    assert [(one.level, one.rule) for one in report.findings] == [("error", REFUSED)]
