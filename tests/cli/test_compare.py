@@ -20,7 +20,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compare")
     skewed_trace(folder / "trace.parquet", steps=120)
     flags = ("--ranks", "4", "--slots-per-rank", "5", "--policy", "eplb", "--force", "--format", "json")
-    (folder / "report.json").write_text(ebsim("plan", "trace.parquet", *flags, "-o", "plan.json", cwd=folder).stdout)
+    made = ebsim_here("plan", folder / "trace.parquet", *flags, "-o", folder / "plan.json")
+    (folder / "report.json").write_text(made.stdout)
     loads = ("trace", "loads", folder / "trace.parquet", "--plan", folder / "plan.json")
     assert ebsim_here(*loads, "-o", folder / "loads.csv").returncode == 0
     assert ebsim_here(*loads, "--window-steps", "16", "-o", folder / "windows.csv").returncode == 0

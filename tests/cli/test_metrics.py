@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ebsim_process import ebsim, ebsim_here, one_line
+from tests.ebsim_process import ebsim_here, one_line
 from tests.exposition import read
 from tests.skewed_traces import LAYERS, skewed_trace
 
@@ -18,9 +18,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("metrics")
     skewed_trace(folder / "trace.parquet")
     flags = ("--ranks", "4", "--ranks-per-node", "2", "--slots-per-rank", "5", "--policy", "eplb", "--force")
-    files = ("-o", "plan.json", "--metrics", "plan.prom", "--format", "json")
-    done = ebsim("plan", "trace.parquet", *flags, *files, cwd=folder)
-    (folder / "report.json").write_text(done.stdout)
+    files = ("-o", folder / "plan.json", "--metrics", folder / "plan.prom", "--format", "json")
+    (folder / "report.json").write_text(ebsim_here("plan", folder / "trace.parquet", *flags, *files).stdout)
     return folder
 
 
