@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from easybalance_sim.arrays import FloatArray
-from easybalance_sim.simulate.serving.moments import Moments, likeness, replica_shares, row_moments, run_share
+from easybalance_sim.arrays import AnyArray, FloatArray
+from easybalance_sim.simulate.serving.moments import Moments, likeness, replica_shares, row_moments, row_sums, run_share
 from easybalance_sim.simulate.serving.routed import routed_requests
 from tests.routed_cases import WORKLOADS, Served, served, token_batch
+
+
+def moments_of(case: Served, run_tokens: int) -> tuple[AnyArray, AnyArray]:
+    """Of the rows as recorded."""
+    return row_moments(case.routed, row_sums(case.routed, case.plan, case.replay().subject.dispatch), run_tokens)
 
 
 def sent_by_token(case: Served) -> FloatArray:
@@ -20,7 +25,7 @@ def sent_by_token(case: Served) -> FloatArray:
 
 def test_means_are_those_of_the_tokens() -> None:
     case = served(1, slots=4)
-    mean, _ = row_moments(case.routed, case.plan, case.replay().subject.dispatch, 0)
+    mean, _ = moments_of(case, 0)
     sent = sent_by_token(case)
     for row in range(6):
         first, tokens = case.routed.first[row], case.routed.tokens[row]
@@ -29,7 +34,7 @@ def test_means_are_those_of_the_tokens() -> None:
 
 def test_a_row_that_is_long_keeps_its_own_variance() -> None:
     case = served(2, slots=4)
-    _, spread = row_moments(case.routed, case.plan, case.replay().subject.dispatch, 1)
+    _, spread = moments_of(case, 1)
     sent = sent_by_token(case)
     row = int(np.argmax(case.routed.tokens * (np.arange(len(case.routed.tokens)) % 2)))
     first, tokens = case.routed.first[row], int(case.routed.tokens[row])
@@ -42,7 +47,7 @@ def test_a_row_that_is_long_keeps_its_own_variance() -> None:
 def test_variances_over_and_inside_rows_add_up() -> None:
     """A token of a request drawn at random varies as the answers' tokens do, every request weighted alike."""
     case = served(3, slots=4)
-    mean, spread = row_moments(case.routed, case.plan, case.replay().subject.dispatch, 0)
+    mean, spread = moments_of(case, 0)
     sent = sent_by_token(case)
     rows = range(1, 2 * case.routed.requests, 2)
     each = [sent[case.routed.first[row] :][: case.routed.tokens[row]] for row in rows]
@@ -56,7 +61,7 @@ def test_a_row_of_one_token_has_no_variance() -> None:
     ids = np.arange(16).reshape(8, 1, 2)
     routed = routed_requests([token_batch(np.arange(8), np.ones(8), np.zeros(8), ids)], WORKLOADS, 16)
     case = served(4, slots=4, routed=routed)
-    _, spread = row_moments(routed, case.plan, case.replay().subject.dispatch, 0)
+    _, spread = moments_of(case, 0)
     assert not spread.any()
 
 
@@ -72,7 +77,7 @@ def test_replicas_share_all_of_an_expert(rule: str) -> None:
 def test_replicas_in_turn_vary_less_than_drawn_ones() -> None:
     turn, drawn = (served(6, slots=7, rule=rule) for rule in ("even", "vllm"))
     means, spreads = zip(
-        *(row_moments(case.routed, case.plan, case.replay().subject.dispatch, 0) for case in (turn, drawn)),
+        *(moments_of(case, 0) for case in (turn, drawn)),
         strict=True,
     )
     np.testing.assert_allclose(means[0], means[1])

@@ -34,7 +34,7 @@ def handed(prompt: list[int], output: list[int], transfer: Transfer, **limits: i
 
 
 def test_a_cache_travels_before_the_second_token() -> None:
-    """Twenty tokens take 2 + 0.5 seconds: there at 3.5, when the client has its first token, then two steps; an answer of one
+    """Twenty tokens take 2 + 0.5 seconds: the client has its first at 3.5, then two steps; an answer of one
     token stays."""
     service = handed([20, 20], [3, 1], Transfer(bytes_per_token=10.0, bytes_per_s=100.0, latency_s=0.5))
     assert service.first_token_s.tolist() == [3.5, 1.0]

@@ -1,9 +1,14 @@
-"""Steps of a simulation replayed token by token, against what the step model says of the same steps."""
+"""Steps of a simulation replayed token by token, against what the step model says of the same steps.
+
+Only recorded tokens can be replayed, a long prompt's by going round a shorter one's: what is compared has the rows as
+recorded, not those that serve. It judges sums, chance, curves and lines; that rows which serve have no more skew than
+requests have is the matter of `requests_like`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +16,7 @@ from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, stream
 from easybalance_sim.errors import ProfileError
 from easybalance_sim.simulate.serving.evaluation import layer_parts, step_loads
 from easybalance_sim.simulate.serving.mixing import Pieces
+from easybalance_sim.simulate.serving.moments import before_moving, row_moments, row_sums
 from easybalance_sim.simulate.serving.pool_run import StepSample
 from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.replayed import Replayed, sent
@@ -85,8 +91,9 @@ def check(
 
 
 def compare(pieces: Pieces, routed: Routed, replay: Replayed, model: StepModel, seed: int = 0) -> StepCheck:
-    """The step model against the replay for any steps. Raises `ProfileError` beyond the user's measured tables."""
-    cost = replay.subject.cost
+    """The step model, with rows as recorded, against the replay for any steps. Raises `ProfileError` beyond the user's
+    measured tables."""
+    cost, model = replay.subject.cost, as_recorded(model, routed, replay)
     rows, seconds = [], []
     for part in sent(replay, routed, pieces):
         rows.append(part.rank_rows)
@@ -99,6 +106,13 @@ def compare(pieces: Pieces, routed: Routed, replay: Replayed, model: StepModel, 
         model=_tails(layer_parts(model, steps).serial, steps.rows, cost.speed, fewest),
         replayed=_tails(np.concatenate(seconds), np.concatenate(rows), cost.speed, fewest),
     )
+
+
+def as_recorded(model: StepModel, routed: Routed, replay: Replayed) -> StepModel:
+    """The step model with the rows of the routed requests themselves."""
+    sums = row_sums(routed, replay.subject.plan, replay.subject.dispatch)
+    mean, spread = row_moments(routed, sums, model.run_tokens)
+    return replace(model, mean=mean, spread=before_moving(spread))
 
 
 def _tails(seconds: FloatArray, rows: AnyArray, speed: FloatArray, fewest: float) -> Tails:

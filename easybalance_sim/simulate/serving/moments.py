@@ -17,6 +17,8 @@ whole rounds by a part of one, on average φ(n/3) · n/6 · spread.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from easybalance_sim import kernels
@@ -33,34 +35,74 @@ SHORTEST_RUN, RUN_TOKENS, FEWEST_ROWS = 8, 1 << 14, 8
 """φ is measured on runs of 8, 16, 32, … tokens, in so many tokens, as long as so many rows hold two such runs."""
 
 
-def row_moments(routed: Routed, plan: Plan, dispatch: Dispatch, run_tokens: int) -> tuple[AnyArray, AnyArray]:
-    """mean and spread, float32[2N, L, R], of the module's formulas; run_tokens: m of prompts, 0 = all of a row."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowSums:
+    """What tokens of U stretches send. tokens: float64[U, 1, 1] · mean: float64[U, L, R] of a token · scatter:
+    float64[U, L, R] sum of (x - mean)² · pooled: float64[L, R] as in the module's formulas · like: float64[J] φ."""
+
+    tokens: FloatArray
+    mean: FloatArray
+    scatter: FloatArray
+    pooled: FloatArray
+    like: FloatArray
+
+    @property
+    def variance(self) -> FloatArray:
+        """float64[U, L, R] of a token, of short rows mostly what is usual."""
+        return np.asarray((self.scatter + PRIOR_TOKENS * self.pooled) / (self.tokens - 1 + PRIOR_TOKENS))
+
+
+def row_sums(routed: Routed, plan: Plan, dispatch: Dispatch) -> RowSums:
+    """The sums over every stretch of the routed requests under a plan."""
     moments = Moments(plan, dispatch)
     total, square = moments.of(routed.experts, routed.start)
     tokens = np.diff(routed.start)[:, None, None].astype(np.float64)
     mean = total / tokens
     scatter = np.maximum(square - total * mean, 0.0)
-    pooled = scatter.sum(axis=0) / max(1.0, float((tokens - 1).sum()))
-    spread = (1 - 1 / tokens) * (scatter + PRIOR_TOKENS * pooled) / (tokens - 1 + PRIOR_TOKENS)
-    share = run_share(tokens[:, 0, 0], run_tokens, likeness(routed, moments))
+    return RowSums(
+        tokens=tokens,
+        mean=mean,
+        scatter=scatter,
+        pooled=scatter.sum(axis=0) / max(1.0, float((tokens - 1).sum())),
+        like=likeness(routed, moments),
+    )
+
+
+def row_moments(routed: Routed, sums: RowSums, run_tokens: int) -> tuple[AnyArray, AnyArray]:
+    """mean and spread, float32[2N, L, R], of the rows as recorded, by the module's formulas; run_tokens: m of prompts,
+    0 = all of a row."""
+    spread = (1 - 1 / sums.tokens) * sums.variance
+    share = run_share(sums.tokens[:, 0, 0], run_tokens, sums.like)
     of_row = spread.astype(np.float32)[routed.stretch]
     of_row[::2] *= share.astype(np.float32)[routed.stretch[::2], None, None]
-    return mean.astype(np.float32)[routed.stretch], of_row
+    return sums.mean.astype(np.float32)[routed.stretch], of_row
+
+
+def before_moving(spread: AnyArray) -> AnyArray:
+    """float32[2N, L, R] spread by so much larger that it is right once the sum of a layer is kept: of u stay
+    u·(1 - u/Σu). No rank can have more than half of the sum's variance. By the mean of the answers."""
+    variance = spread[1::2].mean(axis=0, dtype=np.float64)
+    wanted = variance / np.maximum(variance.sum(axis=1, keepdims=True), 1e-300)
+    before = wanted
+    for _ in range(20):
+        before = wanted / np.maximum(1 - before / np.maximum(before.sum(axis=1, keepdims=True), 1e-300), 0.5)
+    larger: FloatArray = np.divide(before, wanted, out=np.ones_like(wanted), where=wanted > 0)
+    return np.asarray(spread * larger.astype(np.float32))
 
 
 def run_share(tokens: FloatArray, run: int, like: FloatArray) -> FloatArray:
     """float64[n] variance of a run over that of as many tokens drawn from all over its row; tokens: float64[n] of the
     rows · like: float64[J] φ of runs of 8, 16, 32, … tokens."""
     runs = np.full(len(tokens), float(run)) if run else tokens
-    lengths = np.append(1.0, SHORTEST_RUN * 2.0 ** np.arange(len(like)))
-
-    def factor(length: FloatArray) -> FloatArray:
-        known = np.interp(np.log(np.maximum(length, 1.0)), np.log(lengths), np.append(1.0, like))
-        return np.asarray(known)
-
-    inside = factor(runs) * np.maximum(1 - runs / tokens, 0.0)
-    around = factor(tokens / 3) * tokens / (6 * np.maximum(runs, tokens))
+    inside = alike(runs, like) * np.maximum(1 - runs / tokens, 0.0)
+    around = alike(tokens / 3, like) * tokens / (6 * np.maximum(runs, tokens))
     return np.asarray(np.maximum(inside, around))
+
+
+def alike(length: FloatArray, like: FloatArray) -> FloatArray:
+    """φ of runs of so many tokens, between those of 1 (that is 1), 8, 16, 32, … tokens, beyond them the last one's."""
+    lengths = np.append(1.0, SHORTEST_RUN * 2.0 ** np.arange(len(like)))
+    return np.asarray(np.interp(np.log(np.maximum(length, 1.0)), np.log(lengths), np.append(1.0, like)))
 
 
 def likeness(routed: Routed, moments: Moments) -> FloatArray:

@@ -77,7 +77,8 @@ class StepModel:
     per layer and per row, left out = 0 · even_expert_s: float64[L, G] seconds of a rank with as much as every other ·
     arrive_s: float64[2, L, R] seconds per row that arrives, dispatch and combine · even_arrive_s: float64[2, L] ·
     leave_s: float64[2, L] seconds per token that leaves its rank · link_fixed_s: float64[2], 0 on one rank · hidden:
-    share of the communication that could hide behind compute and does, 0 to 1 · reasons, band_p90: of the cost model.
+    share of the communication that could hide behind compute and does, 0 to 1 · run_tokens: prompt tokens of a
+    request in a step that `spread` is meant for, 0 = all · reasons, band_p90: of the cost model.
     """
 
     mean: AnyArray
@@ -96,6 +97,7 @@ class StepModel:
     reasons: tuple[str, ...] = ()
     band_p90: float = 0.0
     chance_rows: FloatArray = field(default_factory=lambda: np.zeros(0))
+    run_tokens: int = 0
     sum_fixed_s: float = 0.0
     sum_row_s: FloatArray = field(default_factory=lambda: np.zeros(0))
 

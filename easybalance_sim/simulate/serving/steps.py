@@ -3,6 +3,9 @@
 Means and variances come from the routed requests (`moments`), seconds of the experts from splits of rows over slots
 that are drawn (`curves`), those of the links from replayed steps (`link_lines`). What single ranks do by chance does
 not quite add up to what the slowest one does: `fitting` scales it until layers are like replayed ones.
+
+Fitted, and compared (`as_recorded`), are the rows as recorded, for these can be replayed; what serves are those of
+`requests_like`.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from easybalance_sim.simulate.serving.curves import Curves, curves
 from easybalance_sim.simulate.serving.fitting import fitted
 from easybalance_sim.simulate.serving.link_lines import link_lines
 from easybalance_sim.simulate.serving.mixing import Pieces, answers
-from easybalance_sim.simulate.serving.moments import replica_shares, row_moments
+from easybalance_sim.simulate.serving.moments import before_moving, replica_shares, row_moments, row_sums
 from easybalance_sim.simulate.serving.replayed import Replayed, replayed, sent
+from easybalance_sim.simulate.serving.requests_like import requests_like
 from easybalance_sim.simulate.serving.routed import Routed
 from easybalance_sim.simulate.serving.step_model import AttentionSeconds, OutsideSeconds, StepModel
 
@@ -61,7 +65,8 @@ def step_model(
     that share a rank's experts, once for every rank that it is sent to. Raises `UsageError` for ranks that do not fit.
     """
     replay = replayed(plan, topology, cost, data_ranks=data_ranks, rule=rule, seed=seed, layer_ids=layer_ids)
-    mean, spread = row_moments(routed, plan, replay.subject.dispatch, run_tokens)
+    sums = row_sums(routed, plan, replay.subject.dispatch)
+    mean, spread = row_moments(routed, sums, run_tokens)
     even, alone = (list(sent(replay, routed, pieces)) for pieces in (_even(routed, replay), _alone(routed, replay)))
     lines = link_lines(cost, even, alone, WORK_TOKENS * replay.own)
     distinct = _distinct(even)
@@ -70,7 +75,7 @@ def step_model(
     variance = spread[1::2].mean(axis=0, dtype=np.float64)
     first = StepModel(
         mean=mean,
-        spread=spread * _before_moving(variance).astype(np.float32),
+        spread=before_moving(spread),
         knot=curve.knot,
         expert_s=expert,
         chance_rows=curve.at_knots(chance_rows(curve, variance / np.maximum(mean[1::2].mean(axis=0), 1e-9))),
@@ -87,8 +92,10 @@ def step_model(
         band_p90=cost.band_p90,
         sum_fixed_s=summing.fixed,
         sum_row_s=summing.token * distinct,
+        run_tokens=run_tokens,
     )
-    return fitted(first, routed, replay, run_tokens, seed)
+    mean, spread = requests_like(routed, sums, run_tokens)
+    return replace(fitted(first, routed, replay, run_tokens, seed), mean=mean, spread=before_moving(spread))
 
 
 def slot_shares(routed: Routed, plan: Plan, replay: Replayed) -> FloatArray:
@@ -120,16 +127,6 @@ def chance_rows(curve: Curves, variance: FloatArray) -> FloatArray:
     noise = np.divide((curve.sd * slope).sum(axis=1), square, out=np.zeros_like(square), where=square > 0)
     own = variance.mean(axis=1)[:, None] * curve.rows
     return np.asarray(np.sqrt(own + noise * noise) - np.sqrt(own))
-
-
-def _before_moving(variance: FloatArray) -> FloatArray:
-    """float64[L, R] by how much larger variances must be, so that they are `variance` [L, R] once the sum is kept: of u
-    stay u·(1 - u/Σu). No rank can have more than half of the sum's variance."""
-    wanted = variance / np.maximum(variance.sum(axis=1, keepdims=True), 1e-300)
-    before = wanted
-    for _ in range(20):
-        before = wanted / np.maximum(1 - before / np.maximum(before.sum(axis=1, keepdims=True), 1e-300), 0.5)
-    return np.asarray(np.divide(before, wanted, out=np.ones_like(wanted), where=wanted > 0))
 
 
 def _even(routed: Routed, replay: Replayed) -> Pieces:
