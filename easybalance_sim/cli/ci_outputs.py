@@ -46,7 +46,7 @@ class CiOutputs:
             require_place(self.junit, reads, flag="--junit")
         try:
             yield
-        except EbsimError as error:
+        except (EbsimError, OSError) as error:
             from easybalance_sim.gate.checks import of_error
 
             self.tell("ERROR", [of_error(str(error), type(error).__name__)])

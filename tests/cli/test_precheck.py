@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder but for the sample trace, a plan and its export for SGLang."""
     folder = tmp_path_factory.mktemp("ci")
     (folder / "traces").symlink_to(ROOT / "traces")
-    done = ebsim_here("plan", SAMPLE, "--policy", "window_search", "-o", folder / "plan.json")
+    done = ebsim_here("plan", SAMPLE, "--policy", "eplb", "-o", folder / "plan.json")
     assert done.returncode == 0, done.stderr
     exported = ebsim_here("export", "sglang", folder / "plan.json", "-o", folder / "map.json", "--hidden-layers", "8")
     assert exported.returncode == 0, exported.stderr
