@@ -153,26 +153,6 @@ def _inside(tokens: AnyArray, begins: FloatArray, ends: FloatArray, from_s: floa
     return float(np.nansum(tokens * (inside / took)))
 
 
-def _prompt_tokens(service: Service, from_s: float, to_s: float) -> float:
-    """Tokens of prompts that are computed in [from_s, to_s), each prompt's evenly from its start to its first token."""
-    first = service.runs[0]
-    return _inside(service.workload.prompt_tokens, first.start_s, first.first_token_s, from_s, to_s)
-
-
-def _output_tokens(service: Service, from_s: float, to_s: float) -> float:
-    """Tokens of answers that come in [from_s, to_s): the first ones, and the others evenly up to the last."""
-    begun = (service.first_token_s >= from_s) & (service.first_token_s < to_s)
-    further = service.workload.output_tokens - 1
-    return float(begun.sum()) + _inside(further, service.first_token_s, service.finish_s, from_s, to_s)
-
-
-def _inside(tokens: AnyArray, begins: FloatArray, ends: FloatArray, from_s: float, to_s: float) -> float:
-    """Of int[N] tokens that come evenly from `begins` to `ends`, those inside; of what never ends there are none."""
-    took = np.maximum(ends - begins, np.finfo(float).tiny)
-    inside = np.clip((np.minimum(ends, to_s) - np.maximum(begins, from_s)) / took, 0.0, 1.0)
-    return float(np.nansum(tokens * inside))
-
-
 def _seconds(values: AnyArray) -> Seconds:
     if not len(values):
         return Seconds(count=0, mean=np.nan, p50=np.nan, p95=np.nan, p99=np.nan)
