@@ -33,13 +33,11 @@ def _head(report: Section) -> Iterator[str]:
     yield report["scenario"]["title"]
     yield from _wrapped(report["scenario"]["why"])
     yield ""
-    yield (
-        f"{report['gpus']} GPUs hold {_change(stated)} requests/s with {100 * slo['share']:g} % of them inside "
-        f"TTFT {slo['ttft_ms']:,.0f} ms"
-    )
-    yield (
-        f"and TPOT {slo['tpot_ms']:,.1f} ms; with the plan after and ranks loaded alike by decree "
-        f"{_rate(stated['even']['rate_per_s'])} (all to {100 * report['tolerance']:g} %)"
+    yield from textwrap.wrap(
+        f"{report['gpus']} GPUs hold {_change(stated, report)} requests/s with {100 * slo['share']:g} % of them inside "
+        f"TTFT {slo['ttft_ms']:,.0f} ms and TPOT {slo['tpot_ms']:,.1f} ms; with the plan after and ranks loaded alike "
+        f"by decree {_rate(stated['even']['rate_per_s'])} (all to {100 * report['tolerance']:g} %)",
+        WIDTH,
     )
     for key in ("before", "after"):
         yield f"  plan {key}: {', '.join(dict.fromkeys(report['plans'][key]))}"
@@ -71,7 +69,7 @@ def _cells(found: Section) -> tuple[str, str, str, str, str, str, str]:
 def _bracket(report: Section) -> Iterator[str]:
     yield "Communication behind compute, from one end to the other, requests/s before → after:"
     for name, words in (("serial", "none hidden"), ("overlapped", "all hidden")):
-        yield f"  {words}: {_change(report['highest_rate']['bracket'][name])}"
+        yield f"  {words}: {_change(report['highest_rate']['bracket'][name], report)}"
     yield from _wrapped(f"seconds by {'; '.join(report['cost'])}: trust ratios, not figures")
 
 
@@ -93,8 +91,8 @@ def _one_tried(one: Section) -> str:
 
 
 def _replicas(found: Section) -> str:
-    rows = [("spare slots", "before", "after", "TPOT P99", "KV tokens", "ends by", "plan after")]
-    rows += [(str(row["spare_slots"]), *_layout(row)) for row in found["rows"]]
+    rows = [("spare slots", "replicas", "before", "after", "TPOT P99", "KV tokens", "ends by", "plan after")]
+    rows += [(str(row["spare_slots"]), str(row["replicas"]), *_layout(row, found["rows"][0])) for row in found["rows"]]
     worth = found["worth_buying"]
     words = (
         "no layout holds any rate"
@@ -116,7 +114,8 @@ def _splits(found: Section) -> str:
     return "\n".join([*lines, aligned(rows), *_refusals(found, "experts")])
 
 
-def _layout(row: Section) -> tuple[str, str, str, str, str, str]:
+def _layout(row: Section, without: Section | None = None) -> tuple[str, str, str, str, str, str]:
+    """Cells of a row. without: the row whose KV cache this one's is held against."""
     if row["refused"] is not None:
         return "–", "–", "–", "–", "–", "cannot be"
     at = row["after"]["at"]
@@ -124,10 +123,15 @@ def _layout(row: Section) -> tuple[str, str, str, str, str, str]:
         _rate(row["before"]["rate_per_s"]),
         _rate(row["after"]["rate_per_s"]),
         "–" if at is None else _ms(at["tpot_p99_ms"]),
-        f"{row['kv_tokens']:,}",
+        _cache(row["kv_tokens"], without["kv_tokens"] if without else 0),
         _ends(row["after"]),
         row["after"]["policy"],
     )
+
+
+def _cache(tokens: int, before: int) -> str:
+    change = f" ({100 * (tokens / before - 1):+.0f} %)" if before and tokens != before else ""
+    return f"{tokens:,}{change}"
 
 
 def _refusals(found: Section, name: str) -> Iterator[str]:
@@ -141,9 +145,13 @@ def _ends(found: Section) -> str:
     return _SHORT.get(words, words)
 
 
-def _change(ends: Section) -> str:
-    gain = "" if ends["gain"] is None else f" ({100 * (ends['gain'] - 1):+.1f} %)"
-    return f"{_rate(ends['before']['rate_per_s'])} → {_rate(ends['after']['rate_per_s'])}{gain}"
+def _change(ends: Section, report: Section) -> str:
+    rates = f"{_rate(ends['before']['rate_per_s'])} → {_rate(ends['after']['rate_per_s'])}"
+    if ends["gain"] is None:
+        return rates
+    if not ends["told_apart"]:
+        return f"{rates} (not told apart, tolerance {100 * report['tolerance']:g} %)"
+    return f"{rates} ({100 * (ends['gain'] - 1):+.1f} %)"
 
 
 def _wrapped(text: str) -> list[str]:

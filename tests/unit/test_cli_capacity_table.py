@@ -17,15 +17,15 @@ def rate(per_s: float, ends_by: str | None = "queue grows") -> dict[str, Any]:
     return {"rate_per_s": per_s, "ends_by": ends_by, "at": at if per_s else None, "policy": LONGEST}
 
 
-def row(spare: int, refused: str | None = None) -> dict[str, Any]:
+def row(spare: int, refused: str | None = None, kv_tokens: int = 123456789) -> dict[str, Any]:
     return {
         "experts": "EP16 x TP2", "attention": "DP16 x TP2", "spare_slots": spare, "refused": refused,
-        "kv_tokens": 123456789, "before": rate(999.0), "after": rate(1234.0),
+        "replicas": 16 * spare, "kv_tokens": kv_tokens, "before": rate(999.0), "after": rate(1234.0),
     }  # fmt: skip
 
 
 def found(**changes: Any) -> dict[str, Any]:
-    ends = {"before": rate(100.0), "after": rate(115.0), "even": rate(150.0, None), "gain": 1.15}
+    ends = {"before": rate(100.0), "after": rate(115.0), "even": rate(150.0, None), "gain": 1.15, "told_apart": True}
     return {
         "scenario": {"title": "A title", "why": "words " * 40}, "gpus": 8, "tolerance": 0.02,
         "slo": {"ttft_ms": 1000.0, "tpot_ms": 50.0, "share": 0.95},
@@ -45,8 +45,23 @@ TRIED = [
 def test_the_answer_leads() -> None:
     text = of(found())
     assert "8 GPUs hold 100 → 115 (+15.0 %) requests/s with 95 % of them inside TTFT 1,000 ms" in text
-    assert "loaded alike by decree 150 (all to 2 %)" in text
+    assert "loaded alike by decree 150 (all to 2 %)" in " ".join(text.split())
     assert "96.0 % (95.1–98.9)" in text and "nothing\n" in text and "12,346 ms" in text
+
+
+def test_rates_inside_the_tolerance_are_no_gain() -> None:
+    ends = {"before": rate(37.6), "after": rate(43.2), "even": rate(50.0), "gain": 43.2 / 37.6, "told_apart": False}
+    text = of(found(highest_rate={"stated": ends, "bracket": {"serial": ends, "overlapped": ends}}, tolerance=0.2))
+    assert text.count("37.6 → 43.2 (not told apart, tolerance 20 %)") == 3 and "+14.9 %" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_replicas_stand_beside_the_cache_that_they_take() -> None:
+    rows = [row(0, kv_tokens=1000), row(2, kv_tokens=750)]
+    text = of(found(replicas=[{"role": "mixed", "rows": rows, "worth_buying": 2, "worth_frac": 0.02}]))
+    first, second = (line.split() for line in text.splitlines()[-2:])
+    assert (first[:2], second[:2]) == (["0", "0"], ["2", "32"])
+    assert "1,000" in first and second[second.index("750") + 1 :][:2] == ["(-25", "%)"]
 
 
 def test_a_hundred_columns() -> None:
@@ -68,7 +83,7 @@ def test_a_hundred_columns() -> None:
 
 
 def test_when_nothing_holds() -> None:
-    none = {"before": rate(0.0), "after": rate(0.0), "even": rate(0.0), "gain": None}
+    none = {"before": rate(0.0), "after": rate(0.0), "even": rate(0.0), "gain": None, "told_apart": False}
     text = of(
         found(
             highest_rate={"stated": none, "bracket": {"serial": none, "overlapped": none}},

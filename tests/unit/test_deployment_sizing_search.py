@@ -7,11 +7,19 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from easybalance_sim.deployment.prepare import AFTER, BEFORE, Prepared, prepare
+from easybalance_sim.deployment.prepare import AFTER, AUTO, BEFORE, Prepared, prepare
 from easybalance_sim.deployment.scenario import load_scenario
 from easybalance_sim.deployment.sizing import search as searching
 from easybalance_sim.deployment.sizing.attainment import Attainment
-from easybalance_sim.deployment.sizing.search import Search, fewest_gpus, rates_over, split_layouts
+from easybalance_sim.deployment.sizing.search import (
+    Search,
+    fewest_gpus,
+    rates_over,
+    rates_with_replicas,
+    replica_layouts,
+    split_layouts,
+)
+from easybalance_sim.deployment.sizing.variants import with_plan
 from easybalance_sim.simulate.serving.limits import MIXED
 from tests.attainments import Deployment
 from tests.listeners import Heard
@@ -86,3 +94,18 @@ def test_the_scenario_s_own_layout_is_not_searched_again(ready: Prepared, monkey
     layouts = split_layouts(ready.scenario, ready.scenario.pools[0])[:1]
     (row,) = rates_over(search, ready.scenario, MIXED, layouts, lambda units: None)
     assert (row.before, row.refused) == (rate, "") and len(deployment.asked) == runs
+
+
+def test_spare_slots_are_judged_by_a_plan_that_fills_them(ready: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left open, a plan without replicas would serve: every deployment holds as much."""
+    holding(25.0, monkeypatch)
+    search = Search(seeds=(100,), tolerance=0.05, ground=ready.ground)
+    scenario = with_plan(ready.scenario, MIXED, AUTO)
+    layouts = replica_layouts(scenario.pools[0], 64, (1,))
+    assert [layout.spare for layout in layouts] == [0, 1]
+    told: list[int] = []
+    none, one = rates_with_replicas(search, scenario, MIXED, layouts, told.append)
+    assert (none.replicas, one.replicas, told) == (0, 4, [1, 1])
+    assert one.policies[1] in ("window_search", "eplb")
+    (named,) = rates_with_replicas(search, ready.scenario, MIXED, layouts[1:], told.append)
+    assert (named.policies[1], named.replicas) == ("contiguous", 0)

@@ -16,6 +16,7 @@ from easybalance_sim.deployment.sizing.search import (
     Search,
     fewest_gpus,
     rates_over,
+    rates_with_replicas,
     replica_layouts,
     split_layouts,
 )
@@ -74,7 +75,7 @@ def _highest(search: Search, prepared: Prepared, tell: Listener) -> dict[str, An
         found.setdefault(overlap, {})[key] = sections.rate(search.rate(prepared, key, overlap))
         advance(1)
     for ends in found.values():
-        ends["gain"] = sections.over(ends[AFTER]["rate_per_s"], ends[BEFORE]["rate_per_s"])
+        ends |= sections.gain(ends[BEFORE]["rate_per_s"], ends[AFTER]["rate_per_s"], search.tolerance)
     return {"stated": found[mine], "bracket": {"serial": found["none"], "overlapped": found["full"]}}
 
 
@@ -105,7 +106,7 @@ def _replicas(
     """Rates by spare slots, and the fewest whose rate is as good as the best."""
     layouts = replica_layouts(pool, scenario.shape.experts, spares)
     advance = tell.progress(f"{pool.role}: comparing replicas", len(layouts))
-    rows = [sections.layout(row) for row in rates_over(search, scenario, pool.role, layouts, advance)]
+    rows = [sections.layout(row) for row in rates_with_replicas(search, scenario, pool.role, layouts, advance)]
     worth = max(sections.WORTH, search.tolerance)
     return {
         "role": pool.role,

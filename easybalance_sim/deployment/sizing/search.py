@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from easybalance_sim.deployment.choosing import NODES, SLOTS
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground
-from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, Prepared, prepare
+from easybalance_sim.deployment.prepare import AFTER, AUTO, BEFORE, EVEN, Prepared, prepare
 from easybalance_sim.deployment.scenario import Scenario
 from easybalance_sim.deployment.sizing.attainment import Attainment, attained
 from easybalance_sim.deployment.sizing.highest_rate import HighestRate, highest_rate
-from easybalance_sim.deployment.sizing.variants import Layout, layout_of, splits, with_layout
+from easybalance_sim.deployment.sizing.variants import Layout, layout_of, splits, with_layout, with_plan
 from easybalance_sim.deployment.stations import Station
 from easybalance_sim.errors import EbsimError
 
@@ -77,7 +78,8 @@ def _identity(station: Station) -> tuple[Any, ...]:
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One layout of one pool. role: of the pool · layout · refused: why it cannot be, empty when it can · before,
-    after: highest rates · kv_tokens: cache of all its ranks under the plan after · policies: of the plans."""
+    after: highest rates · kv_tokens: cache of all its ranks under the plan after · replicas: slots of a layer that it
+    fills with experts once more · policies: of the plans."""
 
     role: str
     layout: Layout
@@ -85,6 +87,7 @@ class Row:
     before: HighestRate | None = None
     after: HighestRate | None = None
     kv_tokens: int = 0
+    replicas: int = 0
     policies: tuple[str, str] = ("", "")
 
 
@@ -112,14 +115,32 @@ def _row(search: Search, scenario: Scenario, role: str, layout: Layout) -> Row:
         before=search.rate(prepared, BEFORE),
         after=search.rate(prepared, AFTER),
         kv_tokens=after.kv_tokens,
+        replicas=after.plan.redundant_slots,
         policies=(before.plan.policy, after.plan.policy),
     )
 
 
+def rates_with_replicas(
+    search: Search, scenario: Scenario, role: str, layouts: Sequence[Layout], advance: Callable[[int], None]
+) -> list[Row]:
+    """As `rates_over`; where the scenario leaves the plan open, spare slots are judged by the best plan that fills
+    them: one without replicas, however good, says nothing of what they are worth."""
+    pool = next(one for one in scenario.pools if one.role == role)
+    left_open = pool.placement.after == AUTO and scenario.rebalance is None
+    fillers = (*SLOTS, *(NODES if pool.cluster.ranks > pool.cluster.ranks_per_node else ()))
+    rows = []
+    for layout in layouts:
+        names = fillers if left_open and layout.spare else (pool.placement.after,)
+        named = [_row(search, with_plan(scenario, role, name), role, layout) for name in names]
+        rows.append(max(named, key=lambda row: row.after.rate_per_s if row.after and row.replicas else -1.0))
+        advance(1)
+    return rows
+
+
 def replica_layouts(pool: Pool, experts: int, spares: Sequence[int]) -> list[Layout]:
-    """The pool with other numbers of spare slots. Raises `UsageError` for ranks that are not alike."""
+    """The pool without spare slots, and with each of these numbers. Raises `UsageError` where ranks differ."""
     own = layout_of(pool, experts)
-    return [replace(own, spare=spare) for spare in sorted(set(spares))]
+    return [replace(own, spare=spare) for spare in sorted({0, *spares})]
 
 
 def split_layouts(scenario: Scenario, pool: Pool) -> list[Layout]:

@@ -106,6 +106,7 @@ def layout(row: Row) -> dict[str, Any]:
         "spare_slots": row.layout.spare,
         "refused": None if made else row.refused,
         "kv_tokens": row.kv_tokens,
+        "replicas": row.replicas,
     }
     for key, policy, one in zip((BEFORE, AFTER), row.policies, (row.before, row.after), strict=True):
         found[key] = None if one is None else {"policy": policy, **rate(one)}
@@ -131,9 +132,11 @@ def best(rows: Sequence[dict[str, Any]], key: str, worth: float) -> list[dict[st
     ]
 
 
-def over(one: float, other: float) -> float | None:
-    """Their ratio, None over 0."""
-    return one / other if other else None
+def gain(before: float, after: float, tolerance: float) -> dict[str, Any]:
+    """after over before, None over 0; and whether two rates, each found to that tolerance, differ by more than it."""
+    ratio = after / before if before else None
+    alike = ratio is not None and 1 / (1 + tolerance) <= ratio <= 1 + tolerance
+    return {"gain": ratio, "told_apart": not alike and before != after}
 
 
 def _finite(value: float) -> float | None:

@@ -93,6 +93,12 @@ def with_layout(scenario: Scenario, role: str, layout: Layout) -> Scenario:
     return replace(scenario, **{TABLES[role]: replace(pool, cluster=cluster, engine=engine)})
 
 
+def with_plan(scenario: Scenario, role: str, after: str) -> Scenario:
+    """The scenario with another plan after in one of its pools."""
+    pool = next(one for one in scenario.pools if one.role == role)
+    return replace(scenario, **{TABLES[role]: replace(pool, placement=replace(pool.placement, after=after))})
+
+
 def _engine(engine: Engine, own: Layout, layout: Layout, shape: ModelShape) -> Engine:
     grown = layout.attention_tensor / own.attention_tensor
     more: dict[str, Any] = {name: max(1, round(getattr(engine, name) * grown)) for name in ("running", "batch_tokens")}
