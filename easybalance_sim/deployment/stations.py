@@ -92,7 +92,7 @@ def station(
         ),
         data_ranks=pool.data_ranks,
         rule=session.bench.rule,
-        run_tokens=max(1, min(pool.engine.chunk_tokens, round(prompt_tokens))),
+        run_tokens=max(1, min(pool.engine.chunk_tokens, pool.engine.batch_tokens, round(prompt_tokens))),
         layer_ids=tuple(session.meta.layers[at] for at in chosen),
         seed=seed,
         summing=summing,

@@ -86,6 +86,12 @@ def test_gpus_add_up_what_arrives_not_what_their_own_requests_have(scenario: Sce
     assert np.ptp(even.summing_s, axis=1).max() == 0 and np.allclose(even.summing_s[:, 0], model.summing_s.mean(axis=1))
 
 
+def test_a_step_holds_no_more_of_a_prompt_than_tokens_at_all(scenario: Scenario, ready: Prepared) -> None:
+    usual = ready.stations(AFTER)[0].model.run_tokens
+    (short,) = prepare(_engine(scenario, batch_tokens=usual - 1), Heard(), ready.ground).stations(AFTER)
+    assert short.model.run_tokens == usual - 1
+
+
 def test_a_rate_keeps_the_run_as_long(scenario: Scenario, ready: Prepared) -> None:
     for rate in (20.0, 400.0):
         load = workload_at(scenario, rate)
