@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from easybalance_sim.arrays import IntArray
 from easybalance_sim.deployment.measure import Measured
 from easybalance_sim.deployment.prepare import Prepared
 from easybalance_sim.deployment.schedule import under_last
 from easybalance_sim.simulate.serving.exact import check
-from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.replayed import replayed
 
 
@@ -19,7 +17,6 @@ def check_section(prepared: Prepared, run: Measured, place: int) -> dict[str, An
     if place >= len(run.service.runs):
         return None
     station, served, seed = run.stations[place], run.service.runs[place], prepared.scenario.run.seed
-    profiles = run.profiles[0] if not place else _of(run.profiles[place], run.service.handed_over)
     session = station.session
     replay = replayed(
         station.plan,
@@ -32,8 +29,8 @@ def check_section(prepared: Prepared, run: Measured, place: int) -> dict[str, An
     )
     samples, model = list(served.samples), station.model
     if station.schedule is not None:
-        samples, profiles, model = under_last(station.schedule, samples, profiles, model)
-    found = check(samples, served.data_rank, profiles, prepared.ground.routed, replay, model, seed=seed)
+        samples, model = under_last(station.schedule, samples, model)
+    found = check(samples, served.data_rank, prepared.ground.routed, replay, model, seed=seed)
     if found is None:
         return None
     return {
@@ -45,8 +42,3 @@ def check_section(prepared: Prepared, run: Measured, place: int) -> dict[str, An
         "p99_error": found.error("p99_s"),
         "line": found.line,
     }
-
-
-def _of(profiles: Profiles, order: IntArray) -> Profiles:
-    """Of some requests, in their order."""
-    return Profiles(prefill=profiles.prefill[order], decode=profiles.decode[order])

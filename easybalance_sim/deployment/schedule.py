@@ -36,15 +36,14 @@ class Schedule:
 
 
 def under_last(
-    schedule: Schedule, samples: Sequence[StepSample], given: Profiles, model: StepModel
-) -> tuple[list[StepSample], Profiles, StepModel]:
-    """What the last plan did alone: the steps all of whose requests came under it, the rows of the requests as one plan
-    has them, and the step model with its rows only."""
+    schedule: Schedule, samples: Sequence[StepSample], model: StepModel
+) -> tuple[list[StepSample], StepModel]:
+    """What the last plan did alone: the steps all of whose requests came under it, and the step model, with its rows
+    only."""
     rows = len(model.mean) // len(schedule.plans)
     first = rows * (len(schedule.plans) - 1)
-    alone = [one for one in samples if (given.decode[one.request] >= first).all()]
-    plain = Profiles(prefill=frozen(given.prefill % rows, np.int32), decode=frozen(given.decode % rows, np.int32))
-    return alone, plain, replace(model, mean=frozen(model.mean[first:]), spread=frozen(model.spread[first:]))
+    alone = [replace(one, row=frozen(one.row - first, np.int32)) for one in samples if (one.row >= first).all()]
+    return alone, replace(model, mean=frozen(model.mean[first:]), spread=frozen(model.spread[first:]))
 
 
 def joined(models: Sequence[StepModel]) -> StepModel:

@@ -8,7 +8,7 @@ import pytest
 from easybalance_sim.arrays import frozen
 from easybalance_sim.simulate.serving.engine import serve
 from easybalance_sim.simulate.serving.exact import StepCheck, Tails, check
-from easybalance_sim.simulate.serving.limits import Limits
+from easybalance_sim.simulate.serving.limits import DECODE_ONLY, Limits
 from easybalance_sim.simulate.serving.pool_run import StepSample
 from easybalance_sim.simulate.serving.routed import drawn
 from tests.routed_cases import Served, served
@@ -17,15 +17,18 @@ from tests.serving_models import poisson_workload
 REQUESTS = 60
 
 
-def sample(step: int, *, seed: int = 0, decoding: int = 24, prompts: int = 2, chunk: int = 20) -> StepSample:
+def sample(case: Served, step: int, *, decoding: int = 24, prompts: int = 2, chunk: int = 20) -> StepSample:
     """A step of some answers and a few prompts."""
-    rng = np.random.default_rng([seed, step])
+    rows = drawn(case.routed, poisson_workload(0, REQUESTS, 1.0))
+    rng = np.random.default_rng([0, step])
     kinds = np.arange(decoding + prompts) < decoding
+    request = rng.choice(REQUESTS, decoding + prompts, replace=False)
     return StepSample(
         step=step,
         start_s=0.0,
         seconds={},
-        request=frozen(rng.choice(REQUESTS, decoding + prompts, replace=False), np.int32),
+        request=frozen(request, np.int32),
+        row=frozen(np.where(kinds, rows.decode[request], rows.prefill[request]), np.int32),
         prompt=frozen(np.where(kinds, 0, chunk), np.int32),
         decode=frozen(kinds, np.int32),
     )
@@ -33,13 +36,12 @@ def sample(step: int, *, seed: int = 0, decoding: int = 24, prompts: int = 2, ch
 
 def checked(case: Served, samples: list[StepSample], most_tokens: int = 1 << 17) -> StepCheck | None:
     """The check of these steps, requests on ranks in turn."""
-    rows = drawn(case.routed, poisson_workload(0, REQUESTS, 1.0))
     ranks = frozen(np.arange(REQUESTS) % case.data_ranks, np.int32)
-    return check(samples, ranks, rows, case.routed, case.replay(), case.model(run_tokens=20), most_tokens=most_tokens)
+    return check(samples, ranks, case.routed, case.replay(), case.model(run_tokens=20), most_tokens=most_tokens)
 
 
 def test_the_model_is_near_the_replay() -> None:
-    found = checked(served(1), [sample(step) for step in range(40)])
+    found = checked(served(1), [sample(served(1), step) for step in range(40)])
     assert found is not None
     assert (found.steps, found.tokens) == (40, 40 * 64)
     assert abs(found.error("mean_s")) < 0.03
@@ -54,7 +56,7 @@ def test_steps_that_the_engine_made(mode: str) -> None:
     workload = poisson_workload(5, 400, 40_000.0, prompt=(20, 300), output=(5, 60))
     model, rows = case.model(run_tokens=100), drawn(case.routed, workload)
     run = serve(workload, rows, Limits(batch_tokens=256, chunk_tokens=128, kv_blocks=10_000), model, samples=64)
-    found = check(run.samples, run.data_rank, rows, case.routed, case.replay(), model)
+    found = check(run.samples, run.data_rank, case.routed, case.replay(), model)
     assert found is not None
     assert abs(found.error("mean_s")) < 0.03
     assert abs(found.error("p99_s")) < 0.08
@@ -63,14 +65,28 @@ def test_steps_that_the_engine_made(mode: str) -> None:
     assert of_engine == pytest.approx(found.model.mean_s, rel=0.01)
 
 
+def test_a_token_that_came_with_a_cache_is_the_answers() -> None:
+    """A decode pool reads the last token of a prompt as its first step: spread by the row of the answer."""
+    case = served(5)
+    workload = poisson_workload(5, 40, 40_000.0, prompt=(20, 30), output=(5, 9))
+    model, rows = case.model(), drawn(case.routed, workload)
+    run = serve(workload, rows, Limits(kv_blocks=10_000), model, role=DECODE_ONLY, samples=8)
+    assert any(step.prompt.any() for step in run.samples)
+    assert all(np.array_equal(step.row, rows.decode[step.request]) for step in run.samples)
+    mixed = serve(workload, rows, Limits(kv_blocks=10_000), model, samples=8)
+    for step in mixed.samples:
+        own = np.where(step.prompt > 0, rows.prefill[step.request], rows.decode[step.request])
+        assert np.array_equal(step.row, own)
+
+
 def test_too_many_tokens_are_thinned_evenly() -> None:
-    found = checked(served(2), [sample(step) for step in range(10)], most_tokens=250)
+    found = checked(served(2), [sample(served(2), step) for step in range(10)], most_tokens=250)
     assert found is not None
     assert (found.steps, found.tokens) == (3, 3 * 64)
 
 
 def test_one_step_is_replayed_however_large() -> None:
-    found = checked(served(2), [sample(step) for step in range(3)], most_tokens=1)
+    found = checked(served(2), [sample(served(2), step) for step in range(3)], most_tokens=1)
     assert found is not None
     assert found.steps == 1
 
@@ -78,7 +94,7 @@ def test_one_step_is_replayed_however_large() -> None:
 def test_nothing_to_check() -> None:
     case = served(3)
     assert checked(case, []) is None
-    assert checked(case, [sample(0, decoding=0, prompts=0)]) is None
+    assert checked(case, [sample(case, 0, decoding=0, prompts=0)]) is None
 
 
 def test_the_line_says_both_errors() -> None:

@@ -164,6 +164,7 @@ def _sample(state: State, before: dict[str, float]) -> StepSample:
         request=sealed(np.append(chunks["request"], decoders)),
         prompt=sealed(np.append(chunks["tokens"], np.zeros_like(decoders))),
         decode=sealed(np.append(np.zeros(len(chunks), np.int32), np.ones_like(decoders))),
+        row=sealed(np.append(chunks["row"], state.requests["decode"][decoders])),
     )
 
 

@@ -18,7 +18,6 @@ from easybalance_sim.simulate.serving.evaluation import layer_parts, step_loads
 from easybalance_sim.simulate.serving.mixing import Pieces
 from easybalance_sim.simulate.serving.moments import before_moving, row_moments, row_sums
 from easybalance_sim.simulate.serving.pool_run import StepSample
-from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.replayed import Replayed, sent
 from easybalance_sim.simulate.serving.routed import Routed
 from easybalance_sim.simulate.serving.step_model import StepModel
@@ -67,7 +66,6 @@ class StepCheck:
 def check(
     samples: Sequence[StepSample],
     data_rank: Int32Array,
-    profile: Profiles,
     routed: Routed,
     replay: Replayed,
     model: StepModel,
@@ -85,7 +83,7 @@ def check(
     if not chosen:
         return None
     try:
-        return compare(_pieces(chosen, data_rank, profile, routed, seed), routed, replay, model, seed)
+        return compare(_pieces(chosen, data_rank, routed, seed), routed, replay, model, seed)
     except ProfileError:
         return None
 
@@ -137,13 +135,9 @@ def _affordable(samples: Sequence[StepSample], most_tokens: int) -> Sequence[Ste
     return [sample for sample, held in zip(samples[::every], tokens[::every], strict=True) if held]
 
 
-def _pieces(
-    samples: Sequence[StepSample], data_rank: Int32Array, profile: Profiles, routed: Routed, seed: int
-) -> Pieces:
-    request = np.concatenate([sample.request for sample in samples])
-    prompt = np.concatenate([sample.prompt for sample in samples])
-    count = prompt + np.concatenate([sample.decode for sample in samples])
-    row = np.where(prompt > 0, profile.prefill[request], profile.decode[request])
+def _pieces(samples: Sequence[StepSample], data_rank: Int32Array, routed: Routed, seed: int) -> Pieces:
+    request, row = (np.concatenate([getattr(sample, name) for sample in samples]) for name in ("request", "row"))
+    count = np.concatenate([sample.prompt + sample.decode for sample in samples])
     return Pieces(
         step=np.repeat(np.arange(len(samples)), [len(sample.request) for sample in samples]),
         row=row,

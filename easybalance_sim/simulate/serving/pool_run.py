@@ -32,7 +32,8 @@ class Timeline:
 class StepSample:
     """One step, taken apart. start_s: when it began · seconds: of each part · request: int32[n] those with tokens in
     it, in the order of their data-parallel ranks within each kind · prompt, decode: int32[n] their tokens, one of the
-    two is 0."""
+    two is 0 · row: int32[n] of `StepModel.mean` by which they are spread: in a decode pool the token that a request
+    came with is the prompt's last in its place, but spread like its answer."""
 
     step: int
     start_s: float
@@ -40,6 +41,7 @@ class StepSample:
     request: Int32Array
     prompt: Int32Array
     decode: Int32Array
+    row: Int32Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
