@@ -71,17 +71,6 @@ def test_tokens_count_where_they_come_not_where_answers_end() -> None:
     assert (quarter.output_tokens_per_s, quarter.prompt_tokens_per_s) == pytest.approx((0.0, 10.0))
 
 
-def test_tokens_count_where_they_come_not_where_answers_end() -> None:
-    """One a second up to 101: no answer ends in the window."""
-    done = service([0.0], [101])
-    found = summarised(done, SLO, to_s=51.0)
-    assert found.finished_per_s == 0
-    assert found.output_tokens_per_s == pytest.approx(51 / 51)
-    assert found.prompt_tokens_per_s == pytest.approx(10 / 51)
-    quarter = summarised(service([0.0, 0.0], [101, 1]), SLO, from_s=0.0, to_s=0.25)
-    assert (quarter.output_tokens_per_s, quarter.prompt_tokens_per_s) == pytest.approx((0.0, 10.0))
-
-
 def test_what_was_refused_is_not_inside() -> None:
     found = summarised(service([0.0, 0.0, 0.0], [1, 1, 1], waiting=2), Slo(ttft_s=9.0, tpot_s=9.0), to_s=1.0)
     assert figures(found) == (3, 2, 1, 0)
