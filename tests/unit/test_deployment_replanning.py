@@ -12,9 +12,10 @@ from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.deployment.prepare import AFTER, BEFORE, Prepared, prepare
 from easybalance_sim.deployment.replanning import capped
 from easybalance_sim.deployment.scenario import load_scenario
-from easybalance_sim.deployment.schedule import joined
+from easybalance_sim.deployment.schedule import joined, under_last
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.simulate.serving.pool_run import StepSample
 from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.trace.synthesis import Recipe, synthesise
 from tests.listeners import Heard
@@ -117,6 +118,20 @@ def test_rows_of_each_plan_are_those_of_its_own_model(ready: Prepared) -> None:
     np.testing.assert_array_equal(after.model.mean[:rows], before.model.mean)
     one = joined([before.model])
     np.testing.assert_array_equal(one.expert_s, before.model.expert_s)
+
+
+def test_the_last_plan_is_checked_on_steps_of_its_own(ready: Prepared) -> None:
+    (station,) = ready.stations(AFTER)
+    assert station.schedule is not None
+    rows = len(station.model.mean) // 3
+    one, none = np.ones(2, np.int32), np.zeros(2, np.int32)
+    steps = [
+        StepSample(step=at, start_s=0.0, seconds={}, request=none, prompt=none, decode=one, row=frozen(row, np.int32))
+        for at, row in enumerate(([2 * rows, 3 * rows - 1], [2 * rows, 2 * rows - 1], [0, 1]))
+    ]
+    (left,), model = under_last(station.schedule, steps, station.model)
+    assert (left.step, left.row.tolist()) == (0, [0, rows - 1])
+    np.testing.assert_array_equal(model.mean, station.model.mean[2 * rows :])
 
 
 def test_what_is_simulated_is_said(tmp_path: Path) -> None:
