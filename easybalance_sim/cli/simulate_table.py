@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,6 +24,11 @@ def _rate(value: float) -> str:
 
 def _ms(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+def _cell(value: float, form: Form) -> str:
+    """A dash where no request has the figure."""
+    return "–" if math.isnan(value) else form(value)
 
 
 _REQUESTS: tuple[tuple[str, str, Form], ...] = (
@@ -64,12 +70,19 @@ _POOL: tuple[tuple[str, str, Form], ...] = (
 )
 
 
+_LEGEND = (
+    "Words: goodput = requests inside the SLO per second · ranks alike = the plan after, every rank loaded with the "
+    "mean by decree: what perfect balance would give · outside the layers = host, dense layers and output head · "
+    "experts of a rank busy = share of the run in which they compute · lost to imbalance = seconds above those of even ranks"
+)
+
+
 def of(report: Section) -> str:
     """Everything."""
     blocks = [_head(report), _verdict(report), aligned(_rows(_REQUESTS, report))]
     for place, pool in enumerate(report["pools"]):
         blocks.append("\n".join(_pool(report, place, pool)))
-    blocks += [_bracket(report), "\n".join(_trust(report))]
+    blocks += [_bracket(report), "\n".join(_trust(report)), _wrapped(_LEGEND)]
     return "\n\n".join(blocks)
 
 
@@ -78,13 +91,15 @@ def _head(report: Section) -> str:
     cached = f", {_share(load['cached_share'])} of the prompts cached" if load["cached_share"] else ""
     return "\n".join(
         [
-            report["scenario"]["title"],
-            *(f"  {line}" for line in report["scenario"]["why"].strip().splitlines()),
+            _wrapped(report["scenario"]["title"]),
+            *(_inner(line) for line in report["scenario"]["why"].strip().splitlines()),
             f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, on",
             *(f"  {_cluster(pool)}" for pool in report["pools"]),
-            f"{load['requests']:,} requests in {load['span_s']:,.0f} s ({_rate(load['rate_per_s'])}/s), "
-            f"{load['scored']:,} scored; prompts of {load['prompt_tokens']['mean']:,.0f} tokens, answers of "
-            f"{load['output_tokens']['mean']:,.0f}{cached}",
+            _wrapped(
+                f"{load['requests']:,} requests in {_rate(load['arrivals_s'])} s ({_rate(load['rate_per_s'])}/s), "
+                f"{load['scored']:,} scored; prompts of {load['prompt_tokens']['mean']:,.0f} tokens, answers of "
+                f"{load['output_tokens']['mean']:,.0f}{cached}"
+            ),
         ]
     )
 
@@ -99,20 +114,20 @@ def _verdict(report: Section) -> str:
     """What an engineer asks first."""
     before, after, even, slo = report["before"], report["after"], report["even"], report["slo"]
     per = f"TTFT {_ms(slo['ttft_ms'])} ms, TPOT {_ms(slo['tpot_ms'])} ms"
-    return "\n".join(
-        [
-            f"inside the SLO ({per}): {_to(before, after, 'inside_slo', _share)} of the requests; goodput "
-            f"{_to(before, after, 'goodput_per_s', _rate)} requests/s",
-            f"TPOT P99 {_to(before, after, 'tpot_ms.p99', _ms)} ms (ranks loaded alike: "
-            f"{_ms(_value(even, 'tpot_ms.p99'))}); TTFT P99 {_to(before, after, 'ttft_ms.p99', _ms)} ms "
-            f"({_ms(_value(even, 'ttft_ms.p99'))})",
-            f"before: {report['plans']['before']} · after: {report['plans']['after']}{_draws(report)}",
-            *(_wrapped(line) for line in report["verdict"]),
-        ]
-    )
+    alike = {name: _cell(_value(even, f"{name}_ms.p99"), _ms) for name in ("tpot", "ttft")}
+    lines = [
+        f"inside the SLO ({per}): {_to(before, after, 'inside_slo', _share)} of the requests; goodput "
+        f"{_to(before, after, 'goodput_per_s', _rate)} requests/s",
+        f"TPOT P99 {_to(before, after, 'tpot_ms.p99', _ms)} ms (ranks loaded alike: {alike['tpot']}); TTFT P99 "
+        f"{_to(before, after, 'ttft_ms.p99', _ms)} ms ({alike['ttft']})",
+        f"before: {report['plans']['before']} · after: {report['plans']['after']}",
+        *_draws(report),
+    ]
+    lines = [*report["verdict"], *lines] if report["nothing_served"] else [*lines, *report["verdict"]]
+    return "\n".join(_wrapped(line) for line in lines)
 
 
-def _draws(report: Section) -> str:
+def _draws(report: Section) -> Iterator[str]:
     """How firm the ratios are."""
     parts = []
     for name, label in (("goodput_per_s", "goodput"), ("tpot_ms.p99", "TPOT P99"), ("ttft_ms.p99", "TTFT P99")):
@@ -120,13 +135,12 @@ def _draws(report: Section) -> str:
         if changes:
             parts.append(f"{label} {min(changes):+.0f} to {max(changes):+.0f} %")
     same = all(value in (None, 1.0) for one in report["draws"] for value in one.values())
-    if same or not parts:
-        return ""
-    return f"\nover {len(report['draws'])} draws of routing and chance: {', '.join(parts)}"
+    if parts and not same:
+        yield f"over {len(report['draws'])} draws of routing and chance: {', '.join(parts)}"
 
 
 def _to(before: Section, after: Section, path: str, form: Form) -> str:
-    return f"{form(_value(before, path))} → {form(_value(after, path))}"
+    return f"{_cell(_value(before, path), form)} → {_cell(_value(after, path), form)}"
 
 
 def _rows(rows: tuple[tuple[str, str, Form], ...], sections: Section) -> list[tuple[str, str, str, str, str]]:
@@ -135,7 +149,7 @@ def _rows(rows: tuple[tuple[str, str, Form], ...], sections: Section) -> list[tu
     found = [("", "before", "after", "change", "ranks alike")]
     for label, path, form in rows:
         old, new, best = (_value(section, path) for section in (before, after, even))
-        cells = form(old), form(new), _change(old, new, form), form(best)
+        cells = _cell(old, form), _cell(new, form), _change(old, new, form), _cell(best, form)
         if any((old, new, best)):
             found.append((label, *cells))
     return found
@@ -145,9 +159,9 @@ def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
     """Where the seconds of a pool go, and what its plans cost in memory."""
     sections = {key: report[key]["pools"][place] for key in ("before", "after", "even")}
     role = {"mixed": "the pool", "prefill": "the prefill pool", "decode": "the decode pool"}[pool["role"]]
-    yield f"Steps of {role} ({_engine(pool)}):"
+    yield _wrapped(f"Steps of {role} ({_engine(pool)}):")
     yield aligned(_rows(_POOL, sections))
-    yield _memory(pool)
+    yield _wrapped(_memory(pool))
     if pool["candidates"]:
         yield _wrapped(f"mean time in the pool of requests set aside for choosing: {_candidates(pool)}")
 
@@ -183,17 +197,22 @@ def _wrapped(line: str) -> str:
     return "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
 
 
+def _inner(line: str) -> str:
+    """A line below another one, two columns in."""
+    return "\n".join(textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+
+
 def _bracket(report: Section) -> str:
     """Both ends of what overlap can do."""
-    rows = [("", "none hidden: before", "after", "change", "all hidden: before", "after", "change")]
+    rows = [("", "none hidden", "change", "all hidden", "change")]
     ends = report["bracket"]
     for label, path, form in _ENDS:
-        cells = [label]
+        cells = []
         for end in ("serial", "overlapped"):
-            old, new = (_value(ends[key][end], path) for key in ("before", "after"))
-            cells += [form(old), form(new), _change(old, new, form)]
-        rows.append(tuple(cells))  # type: ignore[arg-type]
-    return f"Communication behind compute, from one end to the other:\n{aligned(rows)}"
+            old, new = ends["before"][end], ends["after"][end]
+            cells += [_to(old, new, path, form), _change(_value(old, path), _value(new, path), form)]
+        rows.append((label, cells[0], cells[1], cells[2], cells[3]))
+    return f"Communication behind compute, from one end to the other, before → after:\n{aligned(rows)}"
 
 
 _ENDS: tuple[tuple[str, str, Form], ...] = (
@@ -210,16 +229,16 @@ def _trust(report: Section) -> Iterator[str]:
     """On what the seconds rest."""
     for pool in report["pools"]:
         role = "" if pool["role"] == "mixed" else f"{pool['role']}: "
-        yield (
+        yield _wrapped(
             f"{role}seconds by {pool['cost']['label']}, ±{100 * pool['cost']['band_p90']:.0f} % for both plans alike: "
             "trust ratios, not figures"
         )
         for key in ("before", "after"):
             if pool[key]["check"]:
-                yield f"  {key}: {pool[key]['check']['line']}"
+                yield _inner(f"{key}: {pool[key]['check']['line']}")
     for reason in report["reasons"]:
-        yield f"  not calibrated: {reason}"
-    yield f"  {report['routing']['line']}"
+        yield _inner(f"not calibrated: {reason}")
+    yield _inner(report["routing"]["line"])
 
 
 def _value(section: Section, path: str) -> float:
@@ -230,7 +249,7 @@ def _value(section: Section, path: str) -> float:
 
 
 def _change(old: float, new: float, form: Form) -> str:
-    if form(old) == form(new):
+    if form(old) == form(new) or math.isnan(old) or math.isnan(new):
         return "–"
     if form is _share:
         return f"{100 * (new - old):+.1f} pt"

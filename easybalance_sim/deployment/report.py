@@ -13,7 +13,8 @@ from easybalance_sim.deployment.measure import Measured
 from easybalance_sim.deployment.pool_report import pool_section, served_section
 from easybalance_sim.deployment.prepare import Prepared
 from easybalance_sim.deployment.scenario import Scenario
-from easybalance_sim.deployment.verdict import verdict
+from easybalance_sim.deployment.scoring import lasts
+from easybalance_sim.deployment.verdict import none_answered, verdict
 from easybalance_sim.simulate.serving.results import Seconds
 from easybalance_sim.simulate.serving.workload import Workload
 
@@ -38,7 +39,7 @@ def of(
     found = {
         "scenario": _scenario(file, scenario),
         "model": _model(prepared),
-        "workload": _workload(runs[0]),
+        "workload": _workload(runs[0], prepared),
         "routing": _routing(prepared),
         "slo": {"ttft_ms": scenario.slo.ttft_s * 1e3, "tpot_ms": scenario.slo.tpot_s * 1e3},
         "plans": {key: _plans(prepared, key) for key in ("before", "after")},
@@ -49,7 +50,7 @@ def of(
         "bracket": ends,
         "reasons": list(dict.fromkeys(reason for one in prepared.after for reason in one.model.reasons)),
     }
-    return {**found, "verdict": verdict(found)}
+    return {**found, "nothing_served": none_answered(found), "verdict": verdict(found)}
 
 
 def run_section(run: Measured) -> dict[str, Any]:
@@ -130,8 +131,11 @@ def _model(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _workload(run: Measured) -> dict[str, Any]:
-    load = run.service.workload
+def _workload(run: Measured, prepared: Prepared) -> dict[str, Any]:
+    load, scenario = run.service.workload, prepared.scenario
+    # Requests that were stretched to a rate, or that end early, come up to the last one.
+    asked = load is prepared.workload and lasts(scenario, run.service)
+    arrivals_s = scenario.run.duration_s + scenario.tail_s if asked else load.span_s
     tenants = np.bincount(load.tenant, minlength=len(load.tenants))
     return {
         "source": load.source,
@@ -139,7 +143,8 @@ def _workload(run: Measured) -> dict[str, Any]:
         "scored": run.results.requests,
         "scored_s": [run.results.from_s, run.results.to_s],
         "span_s": load.span_s,
-        "rate_per_s": load.rate_per_s,
+        "arrivals_s": arrivals_s,
+        "rate_per_s": load.requests / arrivals_s if arrivals_s else load.rate_per_s,
         "prompt_tokens": _lengths(load, "prompt_tokens"),
         "output_tokens": _lengths(load, "output_tokens"),
         "cached_share": float(load.cached_tokens.sum() / load.prompt_tokens.sum()),

@@ -13,13 +13,13 @@ def scored_span(scenario: Scenario, service: Service) -> tuple[float, float]:
     earlier are scored until the last answer, over whose seconds they are served; all of them where none comes after the
     warm-up."""
     run, load = scenario.run, service.workload
-    to_s = run.duration_s if _lasts(scenario, service) else max(one.end_s for one in service.runs)
+    to_s = run.duration_s if lasts(scenario, service) else max(one.end_s for one in service.runs)
     if ((load.arrival_s >= run.warm_up_s) & (load.arrival_s < to_s)).any():
         return run.warm_up_s, to_s
     return 0.0, max(one.end_s for one in service.runs)
 
 
-def _lasts(scenario: Scenario, service: Service) -> bool:
+def lasts(scenario: Scenario, service: Service) -> bool:
     """Whether requests come as long as the run: streams by what they say, those of a file by the gap between them."""
     load = service.workload
     if tenants := scenario.arrivals.tenants:

@@ -10,12 +10,35 @@ from easybalance_sim.deployment.choosing import WORTH
 NOTHING = 0.01
 """Changes below this share of a time are none."""
 LOST = ("lost_dispatch", "lost_expert", "lost_combine")
+FEW_REQUESTS = 200
+"""With fewer, the slowest one or two make a P99."""
+KEYS = ("before", "after")
 Section = Mapping[str, Any]
 
 
 def verdict(report: Section) -> list[str]:
     """The lines."""
-    return [*_who_wins(report), *_overload(report), *_scored(report)]
+    return [*_none_served(report), *_who_wins(report), *_overload(report), *_scored(report)]
+
+
+def none_answered(report: Section) -> bool:
+    """Whether no scored request got an answer under one of the plans: then this is what there is to say."""
+    return any(not report[key]["requests"]["answered"] for key in KEYS)
+
+
+def _none_served(report: Section) -> Iterator[str]:
+    """Plans under which nobody is answered, or nobody in time."""
+    for key in KEYS:
+        requests, pools = report[key]["requests"], report[key]["pools"]
+        if requests["refused"] == requests["scored"]:
+            never = any(pool["never_fit"] == pool["refused"] > 0 for pool in pools)
+            why = "no rank's KV cache ever holds their tokens" if never else "the queue was full or they never fit"
+            yield f"{key}: every scored request was refused, {why}"
+        elif not requests["answered"]:
+            yield f"{key}: no scored request was answered"
+    late = [key for key in KEYS if report[key]["requests"]["answered"] and not report[key]["inside_slo"]]
+    if late:
+        yield f"no request keeps the SLO: {', '.join(late)}"
 
 
 def _who_wins(report: Section) -> Iterator[str]:
@@ -27,7 +50,7 @@ def _who_wins(report: Section) -> Iterator[str]:
     for pool in report["pools"]:
         if pool["candidates"] and not any(one["taken"] for one in pool["candidates"][1:]):
             yield (
-                f"{pool['role']} pool: the plan before stays, no candidate took {100 * WORTH:.0f} % off the mean time "
+                f"{_named(pool)}: the plan before stays, no candidate took {100 * WORTH:.0f} % off the mean time "
                 "of requests set aside for choosing"
             )
     before, after = (report[key]["pools"] for key in ("before", "after"))
@@ -49,9 +72,13 @@ def _moved(pool: Section, old: Section, new: Section) -> Iterator[str]:
     if price > NOTHING * step and price > saved / 2:
         told = [f"{name} +{1e6 * seconds:.2f} s" for name, seconds in grown.items() if seconds > NOTHING * step / 2]
         yield (
-            f"{pool['role']} pool, seconds per million tokens: imbalance {1e6 * _per_token(old, LOST):.2f} → "
+            f"{_named(pool)}, seconds per million tokens: imbalance {1e6 * _per_token(old, LOST):.2f} → "
             f"{1e6 * _per_token(new, LOST):.2f}, but {' and '.join(told)}"
         )
+
+
+def _named(pool: Section) -> str:
+    return "the pool" if pool["role"] == "mixed" else f"{pool['role']} pool"
 
 
 def _even(section: Section, parts: tuple[str, ...]) -> float:
@@ -73,8 +100,12 @@ def _sign(after: float | None, before: float | None) -> int:
 
 def _overload(report: Section) -> Iterator[str]:
     """Queues that grew as long as requests came."""
+    one = len(report["pools"]) == 1
     over = [
-        f"{key} ({pool['role']})" for key in ("before", "after") for pool in report[key]["pools"] if pool["queue_grew"]
+        key if one else f"{key} ({pool['role']} pool)"
+        for key in KEYS
+        for pool in report[key]["pools"]
+        if pool["queue_grew"]
     ]
     if over:
         yield (
@@ -84,8 +115,13 @@ def _overload(report: Section) -> Iterator[str]:
 
 
 def _scored(report: Section) -> Iterator[str]:
-    """Requests that end before the run does."""
+    """Requests that are few, or end before the run does."""
     (from_s, to_s), run = report["workload"]["scored_s"], report["scenario"]
+    if report["workload"]["scored"] < FEW_REQUESTS:
+        yield (
+            f"{report['workload']['scored']} scored requests: single ones decide the percentiles, a longer --duration "
+            "says more"
+        )
     if from_s < run["warm_up_s"]:
         yield f"no request comes after the warm-up of {run['warm_up_s']:g} s: all are scored"
     elif to_s != run["duration_s"]:

@@ -14,7 +14,7 @@ import pytest
 from easybalance_sim.cli import simulate_table
 from easybalance_sim.deployment.request import SimulateRequest
 from easybalance_sim.deployment.run import simulate
-from easybalance_sim.deployment.verdict import verdict
+from easybalance_sim.deployment.verdict import none_answered, verdict
 from tests.ebsim_process import ROOT
 from tests.listeners import Heard
 from tests.small_scenario import TWO_POOLS, small_scenario
@@ -63,13 +63,70 @@ def test_its_figures_belong_together(report: dict[str, Any]) -> None:
 
 def test_the_table_begins_with_what_requests_get(report: dict[str, Any]) -> None:
     text = simulate_table.of(report)
-    head, answer, requests, steps, bracket, trust = text.split("\n\n")
+    head, answer, requests, steps, bracket, trust, words = text.split("\n\n")
     assert head.startswith("small\n") and answer.startswith("inside the SLO (TTFT 50.0 ms, TPOT 10.0 ms): ")
     assert "ranks loaded alike" in answer and "before: contiguous · after: window_search" in answer
     assert "over 3 draws of routing and chance: goodput " in answer and requests.split()[:2] == ["before", "after"]
     assert steps.startswith("Steps of the pool (4 data-parallel of 1 GPU") and "lost to imbalance" in steps
-    assert "all hidden: before" in bracket and "token-by-token replay" in trust
-    assert max(map(len, text.splitlines())) <= 160
+    assert bracket.splitlines()[1].split() == ["none", "hidden", "change", "all", "hidden", "change"]
+    assert "token-by-token replay" in trust and "goodput = " in words and "outside the layers = " in words
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_hundred_columns_whatever_a_scenario_says(report: dict[str, Any]) -> None:
+    turned = json.loads(json.dumps(report))
+    turned["scenario"] |= {"title": "many words " * 20, "why": "words " * 40}
+    turned["plans"]["after"] = "window_search_no_redundancy, eplb_hierarchical, window_search, eplb_no_redundancy"
+    turned["reasons"], turned["routing"]["line"] = ["a reason " * 20], "a file " * 30
+    turned["slo"] = {"ttft_ms": 123456.0, "tpot_ms": 23456.0}
+    turned["pools"][0]["cost"]["label"] = "a profile " * 20
+    assert max(map(len, simulate_table.of(turned).splitlines())) <= 100
+
+
+def test_requests_are_counted_over_the_seconds_that_were_asked_for(report: dict[str, Any]) -> None:
+    load, run = report["workload"], report["scenario"]
+    assert load["arrivals_s"] > run["duration_s"] and load["span_s"] < load["arrivals_s"]
+    assert load["rate_per_s"] == pytest.approx(load["requests"] / load["arrivals_s"])
+    assert f"{load['requests']} requests in {load['arrivals_s']:.3g} s ({load['rate_per_s']:.3g}/s)" in (
+        simulate_table.of(report)
+    )
+
+
+def test_what_nobody_has_is_a_dash_and_nobody_served_leads(report: dict[str, Any]) -> None:
+    turned = json.loads(json.dumps(report))
+    for key in ("before", "after"):
+        scored = turned[key]["requests"]["scored"]
+        turned[key]["requests"] |= {"answered": 0, "refused": scored, "unfinished": 0}
+        turned[key]["inside_slo"] = turned[key]["goodput_per_s"] = 0.0
+        turned[key]["pools"][0] |= {"refused": scored, "never_fit": scored}
+        for name in ("ttft_ms", "tpot_ms", "end_to_end_ms"):
+            turned[key][name] = dict.fromkeys(turned[key][name])
+    ends = turned["bracket"]
+    for key in ends:
+        for end in ends[key].values():
+            end["tpot_ms"] = dict.fromkeys(end["tpot_ms"])
+            end["end_to_end_ms"] = dict.fromkeys(end["end_to_end_ms"])
+    turned["verdict"], turned["nothing_served"] = verdict(turned), none_answered(turned)
+    text = simulate_table.of(turned)
+    assert "nan" not in text.replace("tenant", "") and "TPOT P99 – → – ms" in text
+    answer = text.split("\n\n")[1]
+    assert answer.startswith("before: every scored request was refused, no rank's KV cache ever holds their tokens\n")
+    assert not none_answered(report)
+
+
+def test_the_verdict_names_every_plan_that_keeps_nothing(report: dict[str, Any]) -> None:
+    turned = json.loads(json.dumps(report))
+    turned["before"]["inside_slo"] = turned["after"]["inside_slo"] = 0.0
+    assert "no request keeps the SLO: before, after" in _said(turned)
+    assert "keeps the SLO" not in _said(report)
+
+
+def test_few_requests_are_said_to_be_few(report: dict[str, Any]) -> None:
+    turned = json.loads(json.dumps(report))
+    turned["workload"]["scored"] = 7
+    assert "7 scored requests: single ones decide the percentiles" in _said(turned)
+    turned["workload"]["scored"] = 200
+    assert "scored requests" not in _said(turned)
 
 
 def _keys(content: Any) -> Iterator[str]:
@@ -93,7 +150,10 @@ def test_every_key_is_documented(report: dict[str, Any]) -> None:
 
 def test_two_pools_have_a_table_each(tmp_path: Path) -> None:
     path = small_scenario(tmp_path, TWO_POOLS)
-    found = simulate(SimulateRequest(scenario=path, overlap="full", rate_per_s=40.0, duration_s=1.0), Heard())
+    heard = Heard()
+    found = simulate(SimulateRequest(scenario=path, overlap="full", rate_per_s=40.0, duration_s=1.0), heard)
+    assert FIRST_TOKEN in heard.notes
+    assert found["before"]["ttft_ms"]["mean"] > 1e3 * load_scenario(path).transfer.latency_s
     text = simulate_table.of(found)
     assert "Steps of the prefill pool" in text and "Steps of the decode pool" in text
     assert found["workload"]["rate_per_s"] == pytest.approx(40.0)
@@ -123,7 +183,7 @@ def test_the_verdict_names_what_turns_the_answer(report: dict[str, Any]) -> None
     turned["bracket"]["before"]["overlapped"]["end_to_end_ms"]["mean"] = 10.0
     assert "depends on how much communication hides" in _said(turned)
     turned["after"]["pools"][0]["queue_grew"] = True
-    assert "more requests come than are served: after (mixed)" in _said(turned)
+    assert "more requests come than are served: after." in _said(turned)
     turned["pools"][0]["candidates"] = [
         {"policy": "contiguous", "mean_time_ms": 1.0, "refused": 0.0, "taken": True},
         {"policy": "eplb", "mean_time_ms": 2.0, "refused": 0.0, "taken": False},
