@@ -15,11 +15,16 @@ SAMPLED_STEPS = 48
 DRAWS = 3
 """Of routing and chance, for how firm the ratios are."""
 
+FIRST_TOKEN = "the first token reaches the client when the decode pool takes a request in: TTFT holds transfer and wait"
+"""What is to be known of two pools."""
+
 
 def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
     """The JSON object of `ebsim simulate`, notes aside. Raises `EbsimError` subclasses."""
     scenario = scenario_of(request)
     prepared = prepare(scenario, tell)
+    if len(scenario.pools) > 1:
+        tell.note(FIRST_TOKEN)
     load = prepared.workload if request.rate_per_s is None else workload_at(scenario, request.rate_per_s)
     seed, mine, other = scenario.run.seed, scenario.run.overlap, "none" if scenario.run.overlap == "full" else "full"
     wanted = [(BEFORE, mine), (AFTER, mine), (EVEN, mine), (BEFORE, other), (AFTER, other)]
