@@ -35,19 +35,21 @@ class Console:
             sys.stderr.write(f"note: {text}\n")
 
     def progress(self, label: str, total: int) -> Callable[[int], None]:
-        """A stage of `total` units: prints `label: n %` after a second, then now and then (oftener on a terminal)."""
+        """A stage of `total` units: `label: n %` after a second, now and then (oftener on a terminal), at last 100 %."""
         started = last = time.monotonic()
-        done, pause = 0, QUIET_S if sys.stderr.isatty() else REPEAT_S
+        done, said, pause = 0, 0, QUIET_S if sys.stderr.isatty() else REPEAT_S
         one_at_a_time = threading.Lock()
 
         def advance(units: int) -> None:
-            nonlocal done, last
+            nonlocal done, said, last
             with one_at_a_time:
                 done += units
-                now = time.monotonic()
-                if now - started >= QUIET_S and (last == started or now - last >= pause):
-                    last = now
-                    sys.stderr.write(f"{label}: {min(100, 100 * done // max(total, 1))} %\n")
+                now, share = time.monotonic(), min(100, 100 * done // max(total, 1))
+                due = now - started >= QUIET_S and (last == started or now - last >= pause)
+                # A stage that was heard of is also heard to end.
+                if (due or (share == 100 and last != started)) and said < 100:
+                    last, said = now, share
+                    sys.stderr.write(f"{label}: {share} %\n")
 
         return advance
 

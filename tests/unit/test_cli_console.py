@@ -44,7 +44,18 @@ def test_long_stages_report_after_a_second_then_now_and_then(
     for _ in range(20):
         clock[0] += 1
         advance(1)
-    assert capsys.readouterr().err.splitlines() == ["replay: 5 %", "replay: 30 %", "replay: 55 %", "replay: 80 %"]
+    shares = (5, 30, 55, 80, 100)
+    assert capsys.readouterr().err.splitlines() == [f"replay: {share} %" for share in shares]
+
+
+def test_the_end_of_a_stage_that_was_heard_of_is_said_once(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    advance = Console().progress("choosing a plan", 3)
+    for seconds in (2.0, 0.1, 0.1, 9.0):
+        clock[0] += seconds
+        advance(1)
+    assert capsys.readouterr().err.splitlines() == ["choosing a plan: 33 %", "choosing a plan: 100 %"]
 
 
 def test_a_terminal_hears_every_second(
