@@ -25,17 +25,17 @@ hit rate, % of the experts that a layer needs  50 %  100 %
   lru + history                                85.0  100.0
 
 hit rate, % of tokens  50 %  100 %
-  belady (bound)       96.0  100.0
+  belady               96.0  100.0
   lru                  92.0  100.0
   lru + history        88.0  100.0
 
 mean step, times all-resident  50 %  100 %
-  belady (bound)               2.00   1.00
+  belady                       2.00   1.00
   lru                          3.00   1.00
   lru + history                4.00   1.00
 
 P99 of what a step waits, ms  50 %  100 %
-  belady (bound)              0.20   0.00
+  belady                      0.20   0.00
   lru                         0.40   0.00
   lru + history               0.60   0.00
 
