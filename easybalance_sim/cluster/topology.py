@@ -50,6 +50,14 @@ class Topology:
         """N, the number of NVLink domains."""
         return int(self.node_of_rank.max()) + 1
 
+    @property
+    def uneven(self) -> str | None:
+        """A sentence on nodes of unequal size, None where all have the same number of ranks."""
+        sizes = np.bincount(self.node_of_rank)
+        if sizes.min() == sizes.max():
+            return None
+        return f"nodes of unequal size: {sizes.min()} to {sizes.max()} of {self.ranks} ranks in one (ranks_per_node)"
+
     @cached_property
     def rank_kind(self) -> IntArray:
         """int64[R] ranks of one kind may swap their experts for free: same slots, speed and node."""

@@ -279,6 +279,7 @@ def _topology(settings: Settings, meta: TraceMeta, default: Topology | None, not
     if settings.profile:
         topology = _with_profile(topology, settings.profile)
     topology.require_room_for(meta.experts)
+    notes += [topology.uneven] if topology.uneven else []
     return topology
 
 

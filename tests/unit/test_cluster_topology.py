@@ -25,6 +25,11 @@ def test_uniform_fills_nodes_in_order() -> None:
     assert not topology.slots_per_rank.flags.writeable
 
 
+def test_nodes_of_unequal_size_are_said() -> None:
+    assert uniform(8, 4, 3).uneven is None
+    assert uniform(8, 3, 3).uneven == "nodes of unequal size: 2 to 3 of 8 ranks in one (ranks_per_node)"
+
+
 @pytest.mark.parametrize(("ranks", "per_node", "slots"), [(0, 8, 1), (8, 0, 1), (8, 8, 0)])
 def test_uniform_needs_positive_sizes(ranks: int, per_node: int, slots: int) -> None:
     with pytest.raises(UsageError, match="must be ≥ 1"):
@@ -110,7 +115,7 @@ def test_missing_cluster_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ranks", "nodes", "slots"),
-    [("hgx-h200-8", 8, 1, 72), ("hgx-h100-32", 32, 4, 288), ("nvl72", 72, 1, 288)],
+    [("hgx-h200-8", 8, 1, 72), ("hgx-h20-8", 8, 1, 72), ("hgx-h100-32", 32, 4, 288), ("nvl72", 72, 1, 288)],
 )
 def test_shipped_clusters(name: str, ranks: int, nodes: int, slots: int) -> None:
     topology = load_cluster(CLUSTERS / f"{name}.toml")
@@ -118,4 +123,4 @@ def test_shipped_clusters(name: str, ranks: int, nodes: int, slots: int) -> None
 
 
 def test_no_shipped_cluster_is_untested() -> None:
-    assert {path.stem for path in CLUSTERS.glob("*.toml")} == {"hgx-h200-8", "hgx-h100-32", "nvl72"}
+    assert {path.stem for path in CLUSTERS.glob("*.toml")} == {"hgx-h200-8", "hgx-h20-8", "hgx-h100-32", "nvl72"}

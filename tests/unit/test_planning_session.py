@@ -47,6 +47,11 @@ def test_flags_make_the_cluster_without_a_note(trace: Path) -> None:
     assert (session.topology.profile, notes) == ("h100", [])
 
 
+def test_nodes_of_unequal_size_are_noted(trace: Path) -> None:
+    _, notes = opened(trace, ranks=4, ranks_per_node=3, slots_per_rank=6)
+    assert notes[0] == "nodes of unequal size: 1 to 3 of 4 ranks in one (ranks_per_node)"
+
+
 def test_no_more_slots_than_experts_are_made_up(tmp_path: Path) -> None:
     session, _ = opened(skewed_trace(tmp_path / "t.parquet", steps=16), ranks=1)
     assert session.topology.slots_per_rank.tolist() == [EXPERTS]
