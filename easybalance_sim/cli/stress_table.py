@@ -15,8 +15,6 @@ _HEAD = (
     "P99",
     "P99 step, µs",
     "change",
-    "experts lost",
-    "to fetch",
 )
 
 
@@ -30,7 +28,7 @@ def of_stress(report: Mapping[str, Any]) -> list[str]:
         cells = _worst(report, name) if scenario["cases"] else tuple("–" for _ in _HEAD[2:])
         rows.append((_mark(findings[f"stress.{name}"]), name, *cells))
     whys = [f"{name}: {of['not_judged']}" for name, of in report["stress"].items() if of["not_judged"]]
-    return ["\n".join([aligned(rows, left=3), *whys, *_left_out(report["stress"])])]
+    return ["\n".join([aligned(rows, left=3), *whys, *_lost(report), *_left_out(report["stress"])])]
 
 
 def _mark(finding: Mapping[str, Any]) -> str:
@@ -51,7 +49,6 @@ def _worst(report: Mapping[str, Any], name: str) -> tuple[str, ...]:
         _pair(case, "rank_imbalance", "p99", "{:.3f}"),
         _pair(case, "step_us", "p99", "{:,.0f}"),
         f"{100 * (case['over_baseline']['step_p99'] - 1):+.1f} %",
-        *_lost(case),
     )
 
 
@@ -59,13 +56,20 @@ def _pair(case: Mapping[str, Any], section: str, figure: str, form: str) -> str:
     return " → ".join(form.format(case[side][section][figure]) for side in ("baseline", "plan"))
 
 
-def _lost(case: Mapping[str, Any]) -> tuple[str, str]:
-    before, after = case["baseline"], case["plan"]
-    if "experts_lost" not in after:
-        return "", ""
-    size = after["mend_bytes"]
+def _lost(report: Mapping[str, Any]) -> list[str]:
+    """The case that the gate judges by, which need not be the slowest one."""
+    from easybalance_sim.gate.stress import worst_loss
+
+    if not report["stress"]["node-loss"]["cases"]:
+        return []
+    case = worst_loss(report)
+    before, after = case["baseline"]["experts_lost"], case["plan"]["experts_lost"]
+    size = case["plan"]["mend_bytes"]
     to_fetch = f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
-    return f"{before['experts_lost']:,} → {after['experts_lost']:,}", to_fetch
+    return [
+        f"experts without a copy when {case['name']} is lost (worst case): {before:,} → {after:,}, "
+        f"{to_fetch} to fetch again"
+    ]
 
 
 def _left_out(stress: Mapping[str, Any]) -> list[str]:

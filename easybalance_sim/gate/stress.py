@@ -47,6 +47,13 @@ def worst_step(report: Mapping[str, Any], scenario: str) -> Ratio:
     return _worst(_ratios(report, scenario, "step_us.p99", "step_p99"))
 
 
+def worst_loss(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The case of node loss that leaves the largest share of the plan's experts without a copy."""
+    cases = _cases(report, NODE_LOSS)
+    case: dict[str, Any] = cases[max(cases, key=lambda under: number(cases[under], "plan.experts_lost_frac", under))]
+    return case
+
+
 def _scenario(report: Mapping[str, Any], name: str, criteria: Criteria) -> Finding:
     limit = criteria.stress_p99_over_baseline_max_of.get(name, criteria.stress_p99_over_baseline_max)
     why_not = value(report, f"stress.{name}.not_judged")
@@ -73,14 +80,12 @@ def _imbalance(report: Mapping[str, Any], criteria: Criteria) -> Finding:
 
 def _lost_experts(report: Mapping[str, Any], criteria: Criteria) -> Finding:
     name, limit = "stress.lost-experts", criteria.stress_lost_experts_frac_max
-    cases = _cases(report, NODE_LOSS)
-    if not cases:
+    if not _cases(report, NODE_LOSS):
         return _not_judged(name, limit, value(report, f"stress.{NODE_LOSS}.not_judged"))
-    lost, under = max((number(case, "plan.experts_lost_frac", under), under) for under, case in cases.items())
-    before, after = (number(cases[under], f"{side}.experts_lost", under) for side in ("baseline", "plan"))
-    note = (
-        f"{after:,} experts without a copy, {before:,} under the baseline, worst: {value(cases[under], 'name', under)}"
-    )
+    case, under = worst_loss(report), f"stress.{NODE_LOSS} worst."
+    lost = number(case, "plan.experts_lost_frac", under)
+    before, after = (number(case, f"{side}.experts_lost", under) for side in ("baseline", "plan"))
+    note = f"experts without a copy {before:,} → {after:,}, worst: {value(case, 'name', under)}"
     return Finding(criterion=name, limit=limit, observed=lost, ok=lost <= limit + _ROUNDING, note=note)
 
 
@@ -93,7 +98,7 @@ def _not_judged(name: str, limit: float, why: str) -> Finding:
 
 
 def _at_most(name: str, limit: float, found: Ratio, note: str) -> Finding:
-    noise = f" (± {found.noise:.2g})" if found.noise else ""
+    noise = f" (±{found.noise:.2g})" if found.noise else ""
     return Finding(
         criterion=name,
         limit=limit,

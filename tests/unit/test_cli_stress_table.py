@@ -10,7 +10,7 @@ import pytest
 from easybalance_sim.cli.stress_table import of_stress
 from easybalance_sim.gate.criteria import SCENARIOS, load_criteria
 from easybalance_sim.gate.judge import judge
-from tests.gate_reports import good_report, stressed_report
+from tests.gate_reports import good_report, one_case, stressed_report
 
 
 def block(report: dict[str, Any]) -> list[str]:
@@ -35,9 +35,27 @@ def test_none_without_stress() -> None:
 def test_a_line_per_scenario(report: dict[str, Any]) -> None:
     head, *lines = block(report)
     assert head.split()[:2] == ["under", "stress"]
-    assert [line.split()[:2] for line in lines] == [["ok", name] for name in SCENARIOS]
+    assert [line.split()[:2] for line in lines[:-1]] == [["ok", name] for name in SCENARIOS]
     assert "1.200 → 1.200" in lines[0] and "100 → 100  -10.0 %" in lines[0]
-    assert lines[3].split()[-5:] == ["8", "→", "4", "12.3", "MB"]
+    assert lines[-1] == ("experts without a copy when any is lost (worst case): 8 → 4, 12.3 MB to fetch again")
+
+
+def test_experts_are_counted_in_the_case_that_the_gate_names(report: dict[str, Any]) -> None:
+    slow, emptied = one_case("rank 0", step_p99=1.01), one_case("rank 7")
+    emptied["plan"] |= {"experts_lost": 5, "experts_lost_frac": 0.15}
+    for case in (slow, emptied):
+        case["plan"]["mend_bytes"] = 10**6 * case["plan"]["experts_lost"]
+    report["stress"]["node-loss"]["cases"] = [slow, emptied]
+    lines = block(report)
+    assert lines[4].split()[2:4] == ["rank", "0"]
+    assert lines[-1].startswith("experts without a copy when rank 7 is lost (worst case): 8 → 5, 5.0 MB to fetch again")
+    finding = next(one for one in judge(report, load_criteria()).findings if one.criterion == "stress.lost-experts")
+    assert finding.note == "experts without a copy 8 → 5, worst: rank 7"
+
+
+def test_no_line_on_lost_experts_where_no_rank_can_be_lost(report: dict[str, Any]) -> None:
+    report["stress"]["node-loss"] = {"not_judged": "a single rank has nobody to take its work", "cases": []}
+    assert "without a copy" not in "\n".join(block(report))
 
 
 def test_what_fails_and_what_is_not_judged_is_marked(report: dict[str, Any]) -> None:
@@ -46,7 +64,7 @@ def test_what_fails_and_what_is_not_judged_is_marked(report: dict[str, Any]) -> 
     lines = block(report)
     assert lines[1].split()[:3] == ["–", "mix-change", "–"]
     assert lines[2].split()[:2] == ["NO", "burst"]
-    assert lines[-1] == "mix-change: requests cannot be told apart"
+    assert lines[-2] == "mix-change: requests cannot be told apart"
 
 
 def test_what_no_mix_is_made_of_is_named(report: dict[str, Any]) -> None:
@@ -56,4 +74,4 @@ def test_what_no_mix_is_made_of_is_named(report: dict[str, Any]) -> None:
 
 def test_large_sizes_are_in_gigabytes(report: dict[str, Any]) -> None:
     report["stress"]["node-loss"]["cases"][0]["plan"]["mend_bytes"] = 158_186_300_000
-    assert block(report)[4].endswith("158.2 GB")
+    assert ", 158.2 GB to fetch" in block(report)[-1]
