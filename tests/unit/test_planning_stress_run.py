@@ -10,6 +10,7 @@ import pytest
 
 from easybalance_sim.gate.criteria import SCENARIOS, load_criteria
 from easybalance_sim.gate.judge import judge
+from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.plan.planfile import read_plan
 from easybalance_sim.planning.session import Settings
 from easybalance_sim.verification import ReplayRequest, replay_plan
@@ -17,6 +18,8 @@ from tests.listeners import Heard
 from tests.plan_runs import run
 from tests.skewed_traces import skewed_counts
 from tests.stress_cases import BALANCED, EXPERTS, OVERFITTED, kinds_trace, placed, stressed
+
+SEED: dict[str, Any] = {"seed": 5}
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trace(folder: Path) -> Path:
     return kinds_trace(folder / "kinds.parquet")
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path) -> Path:
+    return folder / "written.json"
+
+
+@pytest.fixture(scope="module")
+def made(trace: Path, written: Path) -> tuple[dict[str, Any], Verdict]:
+    """Report and verdict of a greedy plan under stress; the plan is written."""
+    return run(trace, said=SEED, split="request", stress=True, force=True, output=written, policies=("eplb",))
+
+
+@pytest.fixture(scope="module")
+def on_two_nodes(trace: Path) -> dict[str, Any]:
+    said = {"ranks": 4, "ranks_per_node": 2, "slots_per_rank": 5}
+    return run(trace, split="request", stress=True, policies=("eplb",), said=said)[0]
 
 
 def case(report: dict[str, Any], scenario: str, name: str) -> dict[str, Any]:
@@ -98,39 +118,43 @@ def test_stress_is_the_same_every_time_and_of_the_seed(trace: Path, folder: Path
     assert first == again and first != other
 
 
-def test_only_held_out_tokens_are_used(trace: Path) -> None:
-    report, _ = run(trace, said={"seed": 5}, split="request", stress=True, policies=("eplb",))
+def test_only_held_out_tokens_are_used(made: tuple[dict[str, Any], Verdict]) -> None:
+    report, _ = made
     held = report["split"]["held_out_tokens"]
     assert all(one["tokens"] == held for one in report["stress"]["node-loss"]["cases"])
     assert report["stress"]["uniform"]["cases"][0]["tokens"] == held
 
 
-def test_a_written_plan_meets_the_same_stress_again(trace: Path, tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    made, _ = run(trace, split="request", stress=True, force=True, output=path, policies=("eplb",))
-    request = ReplayRequest(settings=Settings(traces=(trace,)), plan=path, stress=True)
+def test_a_written_plan_meets_the_same_stress_again(
+    trace: Path, written: Path, made: tuple[dict[str, Any], Verdict]
+) -> None:
+    report, _ = made
+    request = ReplayRequest(settings=Settings(traces=(trace,), **SEED), plan=written, stress=True)
     again = replay_plan(request, Heard())[0]["stress"]
     for scenario in ("mix-change", "burst", "uniform"):
-        assert again[scenario] == made["stress"][scenario]
-    assert read_plan(path).evidence["stress"] == made["stress"]
+        assert again[scenario] == report["stress"][scenario]
+    assert read_plan(written).evidence["stress"] == report["stress"]
     # What is mended, and what a plan that knows would be, hangs on the past load, which the plan file does not hold.
-    assert case(made, "heterogeneous", "hottest rank")["knowing"]["step_us"]["p99"] > 0
+    assert case(report, "heterogeneous", "hottest rank")["knowing"]["step_us"]["p99"] > 0
     assert again["heterogeneous"]["cases"][0]["knowing"] is None
 
 
-def test_without_stress_nothing_is_said_of_it(trace: Path) -> None:
-    plain, verdict = run(trace, split="request", policies=("eplb",))
-    with_it, judged = run(trace, split="request", stress=True, policies=("eplb",))
+def test_without_stress_nothing_is_said_of_it(
+    trace: Path, tmp_path: Path, made: tuple[dict[str, Any], Verdict]
+) -> None:
+    output = tmp_path / "plain.json"
+    plain, verdict = run(trace, said=SEED, split="request", force=True, output=output, policies=("eplb",))
+    with_it, judged = made
     assert "stress" not in plain and "stress" in with_it
     assert judged.findings[: len(verdict.findings)] == verdict.findings
-    volatile = ("stress", "verdict", "fingerprint", "timing_s")
+    volatile = ("stress", "verdict", "fingerprint", "timing_s", "plan_file")
     assert {k: v for k, v in plain.items() if k not in volatile} == {
         k: v for k, v in with_it.items() if k not in volatile
     }
 
 
-def test_the_gate_judges_a_saved_report_alike(trace: Path) -> None:
-    report, verdict = run(trace, split="request", stress=True, policies=("eplb",))
+def test_the_gate_judges_a_saved_report_alike(made: tuple[dict[str, Any], Verdict]) -> None:
+    report, verdict = made
     assert judge(json.loads(json.dumps(report)), load_criteria()) == verdict
 
 
@@ -158,21 +182,12 @@ def test_a_single_rank_has_nothing_to_lose(trace: Path) -> None:
     assert report["stress"]["burst"]["cases"]
 
 
-def test_few_slots_grow_where_a_node_is_lost(trace: Path) -> None:
-    report, _ = run(
-        trace,
-        split="request",
-        stress=True,
-        policies=("eplb",),
-        said={"ranks": 4, "ranks_per_node": 2, "slots_per_rank": 5},
-    )
-    assert {one["slots_per_rank"] for one in report["stress"]["node-loss"]["cases"]} == {EXPERTS // 2}
+def test_few_slots_grow_where_a_node_is_lost(on_two_nodes: dict[str, Any]) -> None:
+    assert {one["slots_per_rank"] for one in on_two_nodes["stress"]["node-loss"]["cases"]} == {EXPERTS // 2}
 
 
-def test_a_plan_that_knows_of_slow_ranks_evens_them_out(trace: Path) -> None:
-    said = {"ranks": 4, "ranks_per_node": 2, "slots_per_rank": 5}
-    report, _ = run(trace, split="request", stress=True, policies=("eplb",), said=said)
-    cases = report["stress"]["heterogeneous"]["cases"]
+def test_a_plan_that_knows_of_slow_ranks_evens_them_out(on_two_nodes: dict[str, Any]) -> None:
+    cases = on_two_nodes["stress"]["heterogeneous"]["cases"]
     assert [one["name"] for one in cases] == ["hottest rank", "hottest node"]
     for one in cases:
         assert one["knowing"]["rank_imbalance"]["mean"] < one["plan"]["rank_imbalance"]["mean"] - 0.05
