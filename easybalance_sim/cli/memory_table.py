@@ -18,7 +18,11 @@ def of_memory(memory: Mapping[str, Any]) -> str:
         ("  KV cache lost to its additional slots", UNKNOWN if lost is None else _lost(lost, memory)),
         ("  one more slot in every layer", _bytes(memory["bytes_per_redundant_slot"])),
         ("  staging of experts that arrive", _bytes(memory["staging_bytes"])),
-        ("  dispatch buffer of the fullest step", f"{_bytes(buffer['bytes'])}: {_peak(buffer)}"),
+        (
+            "  dispatch buffer of the fullest step",
+            f"{_bytes(buffer['bytes'])}: up to {buffer['sent_per_rank']:,} tokens sent by a rank,",
+        ),
+        ("", f"{buffer['tokens_per_rank']:,} copies taken in, {buffer['tokens_per_expert']:,} for one slot"),
         ("  activations of the fullest step", _bytes(memory["activation_bytes"])),
     ]
     return "\n".join([aligned(rows, left=2), *(f"WARNING: {warning}" for warning in memory["warnings"])])
@@ -27,13 +31,6 @@ def of_memory(memory: Mapping[str, Any]) -> str:
 def _lost(tokens: int, memory: Mapping[str, Any]) -> str:
     share = memory["kv_cache_loss_frac"]
     return f"{tokens:,} tokens" + ("" if share is None else f" ({100 * share:.2g} %)")
-
-
-def _peak(buffer: Mapping[str, int]) -> str:
-    return (
-        f"up to {buffer['sent_per_rank']:,} tokens sent by a rank, {buffer['tokens_per_rank']:,} copies taken in, "
-        f"{buffer['tokens_per_expert']:,} for one slot"
-    )
 
 
 def _bytes(value: int | None) -> str:

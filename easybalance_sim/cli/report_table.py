@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,9 @@ _ROWS = (
     ("  of each window, mean", "lower_bound_per_window.mean", "{:.3f}"),
     ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
 )
+WIDTH = 100
+"""Columns that a line may have where its text can be broken."""
+
 _FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst")
 
 
@@ -54,12 +58,16 @@ def of_replay(report: Mapping[str, Any]) -> str:
 
 def of_findings(verdict: Mapping[str, Any]) -> str:
     """One line per criterion of a `verdict` section."""
-    rows = [("", "criterion", "limit", "observed", "")]
+    rows = [("", "criterion", "limit", "observed")]
     for finding in verdict["findings"]:
         observed = "–" if finding["observed"] is None else f"{finding['observed']:.4g}"
-        mark = "ok" if finding["ok"] else "NO"
-        rows.append((mark, finding["criterion"], f"{finding['limit']:g}", observed, finding["note"]))
-    return aligned(rows, left=5)
+        rows.append(("ok" if finding["ok"] else "NO", finding["criterion"], f"{finding['limit']:g}", observed))
+    beside = sum(max(map(len, column)) for column in zip(*rows, strict=True)) + 2 * len(rows[0])
+    broken: list[tuple[str, ...]] = [(*rows[0], "")]
+    for row, finding in zip(rows[1:], verdict["findings"], strict=True):
+        first, *others = textwrap.wrap(finding["note"], WIDTH - beside) or [""]
+        broken += [(*row, first), *(("", "", "", "", line) for line in others)]
+    return aligned(broken, left=5)
 
 
 def warn_of_first_run(console: Console, takes: str = "some 10 seconds") -> None:
@@ -90,16 +98,42 @@ def _written(report: Mapping[str, Any]) -> str:
 
 
 def _headline(report: Mapping[str, Any], place: str) -> str:
-    cluster = report["cluster"]
+    cluster, cost = report["cluster"], report["cost"]
     nodes = _many(cluster["nodes"], "node")
-    return (
-        f"{verdict_line(report['verdict'])}: {report['plan']['policy']}, {place}\n"
+    lines = [
+        f"{verdict_line(report['verdict'])}: {report['plan']['policy']}, {place}",
+        *_no_time_gained(report),
         f"{_many(cluster['ranks'], 'rank')} × {_many(cluster['slots_per_rank'], 'slot')} on {nodes}, "
-        f"profile {cluster['profile']}, dispatch {report['dispatch']}\n"
-        f"{_judged_on(report)}\n"
-        f"seconds: {report['cost']['label']}\n"
-        f"         {report['cost']['communication']}"
-    )
+        f"profile {cluster['profile']}, dispatch {report['dispatch']}",
+        *_left_empty(report),
+        _judged_on(report),
+    ]
+    model, _, reasons = cost["label"].partition(" · uncalibrated: ")
+    why = [f"uncalibrated: {reasons}"] if reasons else []
+    for number, text in enumerate((model, *why, cost["communication"])):
+        lines += textwrap.wrap(
+            text, WIDTH, initial_indent=" " * 9 if number else "seconds: ", subsequent_indent=" " * 9
+        )
+    return "\n".join(lines)
+
+
+def _no_time_gained(report: Mapping[str, Any]) -> list[str]:
+    """A line for an accepted plan that is more even and, by the cost model, no faster."""
+    before, after = report["baseline"], report["plan"]
+    evener = after["rank_imbalance"]["mean"] < before["rank_imbalance"]["mean"]
+    old, new, band = before["layer_us"]["p99"], after["layer_us"]["p99"], report["cost"]["band_p90"]
+    if report["verdict"]["status"] != "accepted" or report["model"]["assumed"] or not evener or new < old:
+        return []
+    inside = " (inside the model's error band)" if new <= old * (1 + band) else ""
+    return [f"balance better, no time gained: layer P99 {old:.1f} → {new:.1f} µs{inside}"]
+
+
+def _left_empty(report: Mapping[str, Any]) -> list[str]:
+    """A line where the plan has fewer slots than there is room for."""
+    room, filled = report["cluster"]["slots"], report["plan"]["slots"]
+    if filled >= room:
+        return []
+    return [f"the plan fills {filled:,} of the {room:,} slots of a layer, {room - filled:,} stay empty"]
 
 
 def _judged_on(report: Mapping[str, Any]) -> str:
@@ -138,8 +172,8 @@ def _room(plan: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     if share is not None and share < 0:
         taken = "this one is worse than the baseline"
     return (
-        f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f} "
-        f"(none with {plan['slots']} slots can be under {bound:.3f}); {taken}"
+        f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f}; {taken}\n"
+        f"(none with {plan['slots']} slots can be under {bound:.3f})"
     )
 
 
@@ -150,8 +184,8 @@ def _promise(report: Mapping[str, Any]) -> list[str]:
         return []
     same, new = (100 * folds[kind]["removed_excess"]["mean"] for kind in ("interleaved", "blocked"))
     return [
-        "cross-validated on the fit side, share of the baseline's excess removed: "
-        f"{same:.0f} % on its topics, {new:.0f} % on others"
+        "cross-validated on the fit side, of the baseline's excess: "
+        f"{same:.0f} % goes on its topics, {new:.0f} % on others"
     ]
 
 
@@ -170,8 +204,8 @@ def _candidates(report: Mapping[str, Any]) -> str:
     * marks the plans that no other beats in both the expected tail and a price (moved bytes, bytes between nodes).
     """
     nodes, moving = report["cluster"]["nodes"] > 1, report["baseline"]["policy"] in ("keep", "repair")
-    head = ["", "candidate (fit side)", "slots", "imbalance mean", "P99", "expected worst 5 %"]
-    head += (["cross-node B/token"] if nodes else []) + (["moves"] if moving else []) + ["objective, µs/step"]
+    head = ["", "candidate (fit side)", "slots", "imbalance", "P99", "worst 5 %"]
+    head += (["node B/token"] if nodes else []) + (["moves"] if moving else []) + ["µs/step"]
     rows = [tuple(head)]
     for row in sorted(report["candidates"], key=lambda row: float(row["objective_us"])):
         on_front = ("cross_node_bytes" in row["pareto"] and nodes) or ("migration_bytes" in row["pareto"] and moving)
@@ -180,8 +214,9 @@ def _candidates(report: Mapping[str, Any]) -> str:
         cells += [f"{row['cross_node_bytes_per_token']:,.0f}"] if nodes else []
         cells += [f"{row['moves']:,}"] if moving else []
         rows.append((*cells, f"{row['objective_us']:.1f}"))
-    front = "\n* Pareto front: no candidate has a lower expected worst 5 % at as low a price" if nodes or moving else ""
-    return aligned(rows, left=2) + front
+    legend = "imbalance: mean, P99, mean of the worst 5 % expected of other windows; µs/step: the objective"
+    front = ["* Pareto front: no candidate has a lower worst 5 % at as low a price"] if nodes or moving else []
+    return "\n".join([aligned(rows, left=2), *textwrap.wrap(legend, WIDTH), *front])
 
 
 def _value(section: Mapping[str, Any], path: str) -> float:

@@ -39,6 +39,7 @@ def assemble(
             "ranks": session.topology.ranks,
             "nodes": session.topology.nodes,
             "slots_per_rank": int(session.topology.slots_per_rank.max()),
+            "slots": session.topology.slots,
             "profile": session.topology.profile,
         },
         "model": {

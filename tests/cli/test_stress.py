@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from easybalance_sim.cli.report_table import of_plan
 from easybalance_sim.gate.criteria import SCENARIOS
 from easybalance_sim.plan.planfile import read_plan, write_plan
 from tests.ebsim_process import SAMPLE, ebsim, ebsim_here
@@ -29,17 +30,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_sample_trace(tmp_path: Path) -> None:
     flags = (*QUICK, "--stress", "-o", tmp_path / "plan.json")
-    done = ebsim("plan", SAMPLE, *flags)
+    done = ebsim("plan", SAMPLE, *flags, "--format", "json")
     assert done.returncode == 0, done.stdout
-    lines = done.stdout.splitlines()
+    report = json.loads(done.stdout)
+    lines = of_plan(report).splitlines()
+    assert [line for line in lines if len(line) > 100] == []
     (start,) = (number for number, line in enumerate(lines) if "under stress" in line)
     assert [line.split()[:2] for line in lines[start + 1 : start + 6]] == [["ok", name] for name in SCENARIOS]
     for name in (*SCENARIOS, "imbalance", "lost-experts"):
         assert sum(line.startswith(f"ok  stress.{name} ") for line in lines) == 1
-    again = json.loads(ebsim("plan", SAMPLE, *flags, "--format", "json").stdout)
-    require_documented(again)
-    assert again["stress"] == read_plan(tmp_path / "plan.json").evidence["stress"]
-    assert "stress" in again["timing_s"]
+    require_documented(report)
+    assert report["stress"] == read_plan(tmp_path / "plan.json").evidence["stress"]
+    assert "stress" in report["timing_s"]
 
 
 @pytest.mark.parametrize(("name", "code"), [("balanced", 0), ("overfitted", 1)])
