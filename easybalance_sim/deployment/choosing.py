@@ -1,11 +1,12 @@
 """Which plan is taken where the scenario leaves it open: what serves best with requests that no candidate has seen.
 
-The requests that plans are made from are divided once more: candidates are made from one half and serve the other. The
-winner is then made anew from both. None of those that stand for requests in service takes part.
+The requests that plans are made from are divided once more: candidates are made from either half and serve the other.
+The winner is then made anew from both. None of those that stand for requests in service takes part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,11 +15,12 @@ from easybalance_sim.arrays import FloatArray
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground
 from easybalance_sim.deployment.placing import place
-from easybalance_sim.deployment.stations import station
+from easybalance_sim.deployment.stations import Station, station
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.simulate.serving.engine import serve
+from easybalance_sim.simulate.serving.profiles import Profiles
 from easybalance_sim.simulate.serving.routed import drawn
 from easybalance_sim.simulate.serving.workload import Workload
 
@@ -31,8 +33,8 @@ WORTH = 0.02
 """Of the mean time in a pool, or of the requests that are refused: the least gain for which the plan before is given
 up, in every draw of routing and chance. Plans for uniform routing differ by up to 1.5 % through what is drawn to fit
 their step models."""
-DRAWS, MOST_REQUESTS = 3, 6_000
-"""Requests: of the scenario's, from the first on, that candidates serve in each draw."""
+DRAWS, MOST_REQUESTS = 2, 6_000
+"""Draws for either half. Requests: of the scenario's, from the first on, that candidates serve in each draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,28 +61,40 @@ class Choice:
 
 
 def choose(
-    ground: Ground, pool: Pool, session: Session, before: Plan, load: Workload, hidden: float, tell: Listener, *,
-    proposals: int, prompt_tokens: float, seed: int,
+    halves: Sequence[Ground], pool: Pool, session: Session, before: Sequence[Plan], load: Workload, hidden: float,
+    tell: Listener, *, proposals: int, prompt_tokens: float, seed: int,
 ) -> Choice:  # fmt: skip
-    """The policy to take, see `taken_of`. ground: a rehearsal, see `Ground` · before: the plan that is there, as it is
-    made from that ground · load: the scenario's requests. Policies that do not apply are left out."""
-    plans = [before, *_plans(ground, session, tell, proposals)]
+    """The policy to take, see `taken_of`. halves: see `Ground.rehearsals` · before: the plan that is there, as it is
+    made from each · load: the scenario's requests. Policies that do not apply are left out."""
+    made = [_plans(half, session, tell, proposals) for half in halves]
+    names = [name for name in made[0] if all(name in plans for plans in made)]
     load = load.take(np.arange(load.requests) < MOST_REQUESTS)
-    rows = [drawn(ground.routed, load, seed + more) for more in range(DRAWS)]
-    advance = tell.progress("choosing a plan", len(plans))
-    times, refused = np.zeros((2, len(plans), DRAWS))
-    for at, plan in enumerate(plans):
-        made = station(ground, pool, session, plan, prompt_tokens=prompt_tokens, seed=seed, layers=LAYERS)
-        model = replace(made.model, hidden=hidden)
-        for draw, each in enumerate(rows):
-            run = serve(load, each, made.limits, model, role=pool.role, seed=seed + draw)
-            turned_away = int(run.refused.sum())
-            times[at, draw] = run.present_s / max(1, run.arrived - turned_away)
-            refused[at, draw] = turned_away / max(1, run.arrived)
-        advance(1)
-    means = zip(plans, times.mean(axis=1).tolist(), refused.mean(axis=1).tolist(), strict=True)
-    names = [Candidate(policy=plan.policy, time_s=time, refused_frac=share) for plan, time, share in means]
-    return Choice(candidates=tuple(names), taken=taken_of(times, refused))
+    advance = tell.progress("choosing a plan", (len(names) + 1) * len(halves))
+    columns = []
+    for half, first, plans in zip(halves, before, made, strict=True):
+        rows = [drawn(half.routed, load, seed + more) for more in range(DRAWS)]
+        for plan in (first, *(plans[name] for name in names)):
+            found = station(half, pool, session, plan, prompt_tokens=prompt_tokens, seed=seed, layers=LAYERS)
+            columns.append(_served(pool, found, load, rows, hidden, seed))
+            advance(1)
+    # [halves, plans, draws, 2] -> [2, plans, halves × draws]
+    shape = (len(halves), len(names) + 1, DRAWS, 2)
+    times, refused = np.array(columns).reshape(shape).transpose(3, 1, 0, 2).reshape(2, shape[1], -1)
+    means = zip((before[0].policy, *names), times.mean(axis=1).tolist(), refused.mean(axis=1).tolist(), strict=True)
+    candidates = tuple(Candidate(policy=name, time_s=time, refused_frac=share) for name, time, share in means)
+    return Choice(candidates=candidates, taken=taken_of(times, refused))
+
+
+def _served(
+    pool: Pool, made: Station, load: Workload, rows: Sequence[Profiles], hidden: float, seed: int
+) -> list[tuple[float, float]]:
+    """Mean seconds in the pool of those that are served and the share that is refused, in every draw."""
+    model, found = replace(made.model, hidden=hidden), []
+    for draw, each in enumerate(rows):
+        run = serve(load, each, made.limits, model, role=pool.role, seed=seed + draw)
+        turned_away = int(run.refused.sum())
+        found.append((run.present_s / max(1, run.arrived - turned_away), turned_away / max(1, run.arrived)))
+    return found
 
 
 def taken_of(times: FloatArray, refused: FloatArray) -> int:
@@ -96,11 +110,11 @@ def taken_of(times: FloatArray, refused: FloatArray) -> int:
     return int(able[best[0]]) if len(able) else 0
 
 
-def _plans(ground: Ground, session: Session, tell: Listener, proposals: int) -> list[Plan]:
-    found = []
+def _plans(ground: Ground, session: Session, tell: Listener, proposals: int) -> dict[str, Plan]:
+    found = {}
     for name in (*CANDIDATES, *(NODES if session.topology.nodes > 1 else ())):
         try:
-            found.append(place(ground, session, name, tell, proposals=proposals))
+            found[name] = place(ground, session, name, tell, proposals=proposals)
         except UsageError:
             # A search that cannot win, or experts too few for the ranks: the others compete.
             continue

@@ -26,6 +26,9 @@ from easybalance_sim.simulate.serving.routed import Routed, routed_requests
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import DECODE, PREFILL
 
+_SWAPPED = np.array([HELD_OUT, FIT, NEITHER], np.int8)
+"""By side, of which `NEITHER` is the last, -1."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ground:
@@ -79,12 +82,16 @@ class Ground:
         )
 
     @cached_property
-    def rehearsal(self) -> Ground:
-        """The requests that plans are made from as a ground of their own: plans of one half of them, the other serves.
-        Raises `UsageError` when there are too few."""
+    def rehearsals(self) -> tuple[Ground, Ground]:
+        """The requests that plans are made from as grounds of their own: plans are made from one half of them and the
+        other serves, and the other way round. Raises `UsageError` when there are too few."""
         trace, split = _divided(self.session, self.serve, self.session.settings.seed)
         halves = halved(split, trace.scan().request_workload, self.session.settings.seed)
-        return replace(self, routed=_of_side(self.session, trace, halves, HELD_OUT), split=halves)
+        first, second = (replace(halves, side=frozen(side)) for side in (halves.side, _SWAPPED[halves.side]))
+        return self._divided_by(trace, first), self._divided_by(trace, second)
+
+    def _divided_by(self, trace: TokenTrace, split: Split) -> Ground:
+        return replace(self, routed=_of_side(self.session, trace, split, HELD_OUT), split=split)
 
     def traffic(self, session: Session) -> Traffic:
         """The trace with its serving share held out."""

@@ -11,6 +11,7 @@ from easybalance_sim import policies
 from easybalance_sim.arrays import frozen
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.deployment.ground import Ground
+from easybalance_sim.deployment.policy_names import require_plan_name
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import read_plan
@@ -34,10 +35,7 @@ def place(ground: Ground, session: Session, name: str, tell: Listener, *, propos
     """
     if name.endswith(".json"):
         return _of_file(Path(name), ground, session, tell)
-    if name not in ("auto", *policies.names()):
-        raise UsageError(
-            f"no policy {name!r}", where="plan", fix=f"auto, {', '.join(policies.names())}, or a plan file"
-        )
+    require_plan_name(name, "plan")
     reasons = []
     for policy in AUTO if name == "auto" else (name,):
         try:
@@ -63,10 +61,23 @@ def _made(ground: Ground, session: Session, policy: str, proposals: int) -> Plan
     return replace(plan, expert_of_slot=frozen(plan.expert_of_slot, np.int32))
 
 
+def _routed_in_turn(ground: Ground, layers: int) -> bool:
+    """Whether so many layers of routing, fewer than the model has, are repeated over it."""
+    experts = ground.routed.experts
+    return layers < experts.shape[1] and np.array_equal(experts[:, layers:], experts[:, :-layers])
+
+
 def _of_file(path: Path, ground: Ground, session: Session, tell: Listener) -> Plan:
     document, meta, topology = read_plan(path), session.meta, session.topology
     plan = document.plan()
     wanted = (len(meta.layers), meta.experts, topology.ranks)
+    if (plan.experts, plan.ranks) == wanted[1:] and _routed_in_turn(ground, plan.layers):
+        tell.note(
+            f"{path.name}: its {plan.layers} layers serve the {wanted[0]} of the model in turn, as those of the "
+            "routing trace do; one that was made from that trace has seen requests that serve here, which flatters it"
+        )
+        layer = np.arange(wanted[0]) % plan.layers
+        return replace(plan, expert_of_slot=frozen(plan.expert_of_slot[layer], np.int32))
     if (plan.layers, plan.experts, plan.ranks) != wanted:
         raise PlanError(
             f"the plan is for {plan.layers} layers × {plan.experts} experts on {plan.ranks} ranks, the scenario has "

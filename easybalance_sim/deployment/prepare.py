@@ -77,7 +77,7 @@ def prepare(scenario: Scenario, tell: Listener, ground: Ground | None = None) ->
         workload=workload,
         choices=tuple(making.choices) if len(making.choices) == len(before) else (),
     )
-    if len(workload.tenants) > 1:
+    if len(workload.tenants) > 1 or scenario.arrivals.files:
         for tenant in strangers(ground.routed, workload):
             tell.note(f"the routing trace has no workload {tenant!r}: its requests are routed like any")
     return ready
@@ -143,7 +143,7 @@ class _Making:
             return self.placed(pool, topology, pool.placement.after)
         session = _session(self.ground, pool, topology)
         choice = choose(
-            self.ground.rehearsal, pool, session, self._rehearsed(first), self.workload,
+            self.ground.rehearsals, pool, session, self._rehearsed(first), self.workload,
             HIDDEN[self.scenario.run.overlap], self.tell,
             proposals=_proposals(pool), prompt_tokens=self.prompt_tokens, seed=self.scenario.run.seed + OTHER_CHANCE,
         )  # fmt: skip
@@ -154,12 +154,13 @@ class _Making:
             pool, session, place(self.ground, session, choice.policy, self.tell, proposals=_proposals(pool))
         )
 
-    def _rehearsed(self, first: Station) -> Plan:
+    def _rehearsed(self, first: Station) -> list[Plan]:
         """The plan before as it would be made where candidates are: none knows more requests than the others."""
-        name = first.pool.placement.before
+        name, halves = first.pool.placement.before, self.ground.rehearsals
         if name.endswith(".json"):
-            return first.plan
-        return place(self.ground.rehearsal, first.session, name, self.tell, proposals=_proposals(first.pool))
+            return [first.plan] * len(halves)
+        proposals = _proposals(first.pool)
+        return [place(half, first.session, name, self.tell, proposals=proposals) for half in halves]
 
     def ready(self, pool: Pool, session: Session, plan: Plan) -> Station:
         """A plan with its step model."""

@@ -11,9 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from easybalance_sim.deployment.fields import SERVED_OVERLAPS, Arrivals, Pool, Routing
+from easybalance_sim.deployment.policy_names import require_plan_name
 from easybalance_sim.deployment.scenario import Scenario, load_scenario
 from easybalance_sim.errors import UsageError
-from easybalance_sim.planning.session import require_choice
+from easybalance_sim.planning.session import Listener, require_choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,16 @@ def scenario_of(request: SimulateRequest) -> Scenario:
     return replace(found, **changes)
 
 
+def tell_changes(request: SimulateRequest, scenario: Scenario, tell: Listener) -> None:
+    """Note what else changed with what was asked for."""
+    said = load_scenario(request.scenario).run.warm_up_s
+    if scenario.run.warm_up_s != said:
+        tell.note(
+            f"the warm-up is cut from {said:g} to {scenario.run.warm_up_s:g} s with the run, and may not fill the "
+            "deployment"
+        )
+
+
 def _require_sound(request: SimulateRequest) -> None:
     numbers = {
         "--rate": request.rate_per_s,
@@ -64,6 +75,9 @@ def _require_sound(request: SimulateRequest) -> None:
     for flag, value in numbers.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UsageError("is no positive number", where=flag, fix="give more than 0")
+    for flag, name in (("--plan", request.plan), ("--baseline", request.baseline)):
+        if name:
+            require_plan_name(name, flag)
     if request.overlap:
         require_choice("--overlap", request.overlap, SERVED_OVERLAPS)
 

@@ -7,7 +7,7 @@ from typing import Any
 from easybalance_sim.deployment import report
 from easybalance_sim.deployment.measure import measure
 from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, prepare, workload_at
-from easybalance_sim.deployment.request import SimulateRequest, scenario_of
+from easybalance_sim.deployment.request import SimulateRequest, scenario_of, tell_changes
 from easybalance_sim.planning.session import Listener
 
 SAMPLED_STEPS = 48
@@ -22,6 +22,7 @@ FIRST_TOKEN = "the first token reaches the client when the decode pool takes a r
 def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
     """The JSON object of `ebsim simulate`, notes aside. Raises `EbsimError` subclasses."""
     scenario = scenario_of(request)
+    tell_changes(request, scenario, tell)
     prepared = prepare(scenario, tell)
     if len(scenario.pools) > 1:
         tell.note(FIRST_TOKEN)
@@ -29,7 +30,8 @@ def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
     seed, mine, other = scenario.run.seed, scenario.run.overlap, "none" if scenario.run.overlap == "full" else "full"
     wanted = [(BEFORE, mine), (AFTER, mine), (EVEN, mine), (BEFORE, other), (AFTER, other)]
     more = [(key, run_seed) for run_seed in range(seed + 1, seed + DRAWS) for key in (BEFORE, AFTER)]
-    advance = tell.progress("serving", load.requests * (len(wanted) + len(more)) * len(scenario.pools))
+    total = load.requests * (len(wanted) + len(more)) * len(scenario.pools)
+    advance = tell.progress("serving", total)
     runs = [
         measure(
             prepared,
@@ -42,4 +44,6 @@ def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
         for key, overlap in wanted
     ]
     again = [measure(prepared, key, workload=load, seed=run_seed, advance=advance) for key, run_seed in more]
+    # Of two pools not every request comes to the second.
+    advance(total)
     return report.of(request.scenario, prepared, runs[:3], runs[3:], [*runs[:2], *again])

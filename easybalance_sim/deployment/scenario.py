@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from easybalance_sim import policies
 from easybalance_sim.cluster.hardware import MODES
 from easybalance_sim.cluster.model_shape import ModelShape
 from easybalance_sim.cluster.topology import topology_of
@@ -27,6 +26,7 @@ from easybalance_sim.deployment.fields import (
     Transfer,
 )
 from easybalance_sim.deployment.model import model_of
+from easybalance_sim.deployment.policy_names import require_plan_name
 from easybalance_sim.deployment.routing import recipe_of
 from easybalance_sim.errors import EbsimError, UsageError
 from easybalance_sim.replay.dispatch import RULES
@@ -209,11 +209,10 @@ def _require_placement(place: str, placement: Placement) -> None:
     known = {
         "dispatch": tuple(RULES),
         "all_to_all": ("auto", *MODES),
-        "before": ("auto", *policies.names()),
-        "after": ("auto", *policies.names()),
     }
     for field, names in known.items():
         value = getattr(placement, field)
-        if value not in names and not (field in _PLAN_OR_POLICY and value.endswith(".json")):
-            fix = f"use one of {', '.join(names)}" + (", or a plan file" if field in _PLAN_OR_POLICY else "")
-            raise UsageError(f"is {value!r}", where=f"{place}placement.{field}", fix=fix)
+        if value not in names:
+            raise UsageError(f"is {value!r}", where=f"{place}placement.{field}", fix=f"use one of {', '.join(names)}")
+    for field in _PLAN_OR_POLICY:
+        require_plan_name(getattr(placement, field), f"{place}placement.{field}")

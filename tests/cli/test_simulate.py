@@ -12,8 +12,8 @@ from tests.small_scenario import small_scenario
 
 CLAIM = ROOT / "scenarios" / "easybalance-8xa100.toml"
 KEYS = {
-    "scenario", "model", "workload", "routing", "slo", "plans", "pools", "before", "after", "even", "ratios", "draws", "bracket",
-    "reasons", "verdict", "notes",
+    "scenario", "model", "workload", "routing", "slo", "plans", "pools", "before", "after", "even", "ratios", "draws",
+    "bracket", "reasons", "nothing_served", "verdict", "notes",
 }  # fmt: skip
 
 
@@ -39,6 +39,15 @@ def test_options_change_the_scenario(tmp_path: Path) -> None:
     assert (report["scenario"]["overlap"], report["scenario"]["seed"]) == ("full", 3)
     assert report["workload"]["requests"] == 42 and report["workload"]["scored"] < 40
     assert report["slo"] == {"ttft_ms": pytest.approx(7.0), "tpot_ms": pytest.approx(3.0)}
+
+
+def test_an_unknown_tenant_and_a_cut_warm_up_are_told(tmp_path: Path) -> None:
+    path, requests = small_scenario(tmp_path), tmp_path / "requests.csv"
+    requests.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{n / 100},40,8\n" for n in range(50)))
+    done = ebsim_here("simulate", path, "--arrivals", f"nosuch={requests}", "--duration", "0.1")
+    assert done.returncode == 0, done.stderr
+    assert "note: the routing trace has no workload 'nosuch'" in done.stderr
+    assert "note: the warm-up is cut from 0.2 to 0.01 s" in done.stderr
 
 
 def test_a_capacity_claim_is_taken_apart(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from easybalance_sim.cluster.topology import uniform
 from easybalance_sim.deployment.ground import Ground, ground_of
 from easybalance_sim.deployment.placing import place, without_replicas
+from easybalance_sim.deployment.routing import repeated
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.planfile import write_plan
 from easybalance_sim.planning.session import Session
 from easybalance_sim.simulate.serving.limits import MIXED
+from easybalance_sim.trace.dataset import TokenTrace, open_trace
 from easybalance_sim.trace.synthesis import Recipe, synthesise
 from tests.listeners import Heard
 from tests.plan_documents import placed_document
@@ -72,3 +75,21 @@ def test_a_plan_file_has_to_fit(ground: Ground, session: Session, tmp_path: Path
 def test_unknown_policies_are_refused_with_the_known_ones(ground: Ground, session: Session) -> None:
     with pytest.raises(UsageError, match=r"no policy 'magic' .*window_search"):
         place(ground, session, "magic", Heard())
+
+
+def test_a_plan_of_the_recorded_layers_is_repeated_as_they_are(tmp_path: Path) -> None:
+    synthesise(MIXTURE, tmp_path / "two.parquet")
+    trace = open_trace([tmp_path / "two.parquet"])
+    assert isinstance(trace, TokenTrace)
+    shape = replace(ground_of([tmp_path / "two.parquet"], None, Heard()).shape, layers=tuple(range(5)))
+    five = ground_of([repeated(trace, shape, tmp_path / "five.parquet")], shape, Heard())
+    session, heard = five.on(CLUSTER, MIXED), Heard()
+    other = ground_of([tmp_path / "two.parquet"], None, Heard())
+    plan, path = place(other, other.on(CLUSTER, MIXED), "eplb", Heard()), tmp_path / "plan.json"
+    write_plan(path, placed_document(plan, (0, 1)))
+    found = place(five, session, str(path), heard)
+    assert found.expert_of_slot.tolist() == plan.expert_of_slot[[0, 1, 0, 1, 0]].tolist()
+    assert any("its 2 layers serve the 5 of the model in turn" in note for note in heard.notes)
+    write_plan(path, placed_document(replace(plan, expert_of_slot=plan.expert_of_slot[:1]), (0,)))
+    with pytest.raises(PlanError, match="the plan is for 1 layers"):
+        place(five, session, str(path), Heard())

@@ -150,10 +150,7 @@ def test_every_key_is_documented(report: dict[str, Any]) -> None:
 
 def test_two_pools_have_a_table_each(tmp_path: Path) -> None:
     path = small_scenario(tmp_path, TWO_POOLS)
-    heard = Heard()
-    found = simulate(SimulateRequest(scenario=path, overlap="full", rate_per_s=40.0, duration_s=1.0), heard)
-    assert FIRST_TOKEN in heard.notes
-    assert found["before"]["ttft_ms"]["mean"] > 1e3 * load_scenario(path).transfer.latency_s
+    found = simulate(SimulateRequest(scenario=path, overlap="full", rate_per_s=40.0, duration_s=1.0), Heard())
     text = simulate_table.of(found)
     assert "Steps of the prefill pool" in text and "Steps of the decode pool" in text
     assert found["workload"]["rate_per_s"] == pytest.approx(40.0)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from easybalance_sim.deployment.request import SimulateRequest, scenario_of
+from easybalance_sim.deployment.request import SimulateRequest, scenario_of, tell_changes
 from easybalance_sim.errors import UsageError
+from tests.listeners import Heard
 from tests.small_scenario import TWO_POOLS, small_scenario
 
 
@@ -39,6 +40,14 @@ def test_a_shorter_run_keeps_the_share_that_warms_up(tmp_path: Path) -> None:
     assert (found.run.duration_s, found.run.warm_up_s) == pytest.approx((0.1, 0.01))
 
 
+def test_a_warm_up_that_is_cut_is_told(tmp_path: Path) -> None:
+    path = small_scenario(tmp_path)
+    for duration_s, notes in ((0.1, ["the warm-up is cut from 0.2 to 0.01 s with the run"]), (1.0, [])):
+        request, heard = SimulateRequest(scenario=path, duration_s=duration_s), Heard()
+        tell_changes(request, scenario_of(request), heard)
+        assert [note.partition(",")[0] for note in heard.notes] == notes
+
+
 def test_requests_come_from_files_instead(tmp_path: Path) -> None:
     path = small_scenario(tmp_path)
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
@@ -57,6 +66,11 @@ def test_requests_come_from_files_instead(tmp_path: Path) -> None:
         ({"ttft_s": -1.0}, "--ttft-ms"),
         ({"tpot_s": float("nan")}, "--tpot-ms"),
         ({"overlap": "half"}, "--overlap: 'half' is not known"),
+        (
+            {"plan": "window-search"},
+            r"--plan: no policy 'window-search' — did you mean window_search\? use one of auto, ",
+        ),
+        ({"baseline": "keep"}, "--baseline: policy 'keep' needs a plan in force"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_flag(tmp_path: Path, changes: dict[str, Any], told: str) -> None:

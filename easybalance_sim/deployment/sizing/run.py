@@ -7,7 +7,7 @@ from typing import Any
 
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, Prepared, ground_of_scenario, prepare
-from easybalance_sim.deployment.request import scenario_of
+from easybalance_sim.deployment.request import scenario_of, tell_changes
 from easybalance_sim.deployment.scenario import Scenario, is_claim
 from easybalance_sim.deployment.sizing import sections
 from easybalance_sim.deployment.sizing.attainment import FEW_REQUESTS
@@ -40,6 +40,7 @@ def capacity(request: CapacityRequest, tell: Listener) -> dict[str, Any]:
             fix=f"take it apart with ebsim offset --scenario {path} or ebsim simulate {path}",
         )
     scenario = scenario_of(request.scenario)
+    tell_changes(request.scenario, scenario, tell)
     if request.gpus or request.replicas or request.parallel:
         for pool in scenario.pools:
             layout_of(pool, scenario.shape.experts)
@@ -96,6 +97,7 @@ def _doubts(stated: dict[str, Any]) -> Iterator[str]:
 def _fewest(search: Search, scenario: Scenario, pool: Pool, rate: float, tell: Listener) -> dict[str, Any]:
     advance = tell.progress(f"{pool.role}: trying numbers of GPUs", USUAL_TRIES)
     found = fewest_gpus(search, scenario, pool.role, rate, advance)
+    advance(max(0, USUAL_TRIES - len(found.tried)))
     others = {one.role: one.gpus for one in scenario.pools if one.role != pool.role}
     return sections.fleets(found, scenario.slo.share) | {"others_stay": others}
 
