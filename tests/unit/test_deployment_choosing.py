@@ -37,7 +37,7 @@ def ready(scenario: Scenario) -> Prepared:
 def _choose(ready: Prepared) -> Choice:
     (first,), (after,) = ready.before, ready.after
     return choose(
-        ready.ground.rehearsal, first.pool, after.session, first.plan, ready.workload, 0.0, Heard(),
+        ready.ground.rehearsals, first.pool, after.session, [first.plan] * 2, ready.workload, 0.0, Heard(),
         proposals=1000, prompt_tokens=50.0, seed=0,
     )  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_candidates_serve_what_they_have_not_seen(ready: Prepared, monkeypatch: 
     made: list[Any] = []
 
     def spy(ground: Any, *args: Any, **named: Any) -> Any:
-        seen.append(ground.routed)
+        seen.append(set(ground.routed.request.tolist()))
         return station(ground, *args, **named)
 
     def spy_on_plans(ground: Any, session: Any, *args: Any, **named: Any) -> Any:
@@ -94,8 +94,11 @@ def test_candidates_serve_what_they_have_not_seen(ready: Prepared, monkeypatch: 
     assert choice.policy == choice.candidates[choice.taken].policy
     serving = set(ready.ground.routed.request.tolist())
     assert made and all(made) and not any(serving & fitted for fitted in made)
-    chosen_by = [set(routed.request.tolist()) for routed in seen]
-    assert seen and all(chosen_by) and not any(used & (serving | made[0]) for used in chosen_by)
+    fitted = {frozenset(one) for one in made}
+    chosen_by = {frozenset(one) for one in seen}
+    assert len(fitted) == len(chosen_by) == 2 and all(chosen_by) and not any(serving & used for used in chosen_by)
+    assert not set.intersection(*map(set, fitted)) and fitted == chosen_by
+    assert made[0] == seen[-1] != seen[0] == made[-1]
 
 
 def test_the_winner_is_made_anew_from_both_halves(ready: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +108,7 @@ def test_the_winner_is_made_anew_from_both_halves(ready: Prepared, monkeypatch: 
     monkeypatch.setattr(choosing, "taken_of", lambda times, refused: 1)
     found = prepare(open_, Heard(), ready.ground)
     whole = place(ready.ground, after.session, "eplb", Heard()).expert_of_slot
-    half = place(ready.ground.rehearsal, after.session, "eplb", Heard()).expert_of_slot
+    half = place(ready.ground.rehearsals[0], after.session, "eplb", Heard()).expert_of_slot
     assert np.array_equal(found.after[0].plan.expert_of_slot, whole) and not np.array_equal(whole, half)
     monkeypatch.setattr(choosing, "taken_of", lambda times, refused: 0)
     kept = prepare(open_, Heard(), ready.ground)
