@@ -1,6 +1,7 @@
 """The step model of the serving simulator against the same steps replayed token by token.
 
-What is fitted comes from a quarter of the routed requests, what is judged from the others.
+What is fitted comes from a quarter of the routed requests, what is judged from the others. Both sides have the rows as
+recorded (`exact.as_recorded`), for no others can be replayed.
 """
 
 from __future__ import annotations
