@@ -19,13 +19,20 @@ _SHORT = {
 }
 
 
+_LEGEND = (
+    "Words: even ranks = the plan after, every rank loaded with the mean by decree · ends by = what more requests fail "
+    "by · mixed pool = prompts and answers on the same GPUs · replicas = slots of a layer with experts that have "
+    "another one · KV tokens = what the cache of all ranks holds"
+)
+
+
 def of(report: Section) -> str:
     """Everything."""
     blocks = ["\n".join(_head(report)), _rates(report), "\n".join(_bracket(report))]
     blocks += ["\n".join(_fleet(found)) for found in report.get("fewest_gpus", ())]
     blocks += [_replicas(found) for found in report.get("replicas", ())]
     blocks += [_splits(found) for found in report.get("parallelism", ())]
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, "\n".join(textwrap.wrap(_LEGEND, WIDTH, subsequent_indent="  "))])
 
 
 def _head(report: Section) -> Iterator[str]:

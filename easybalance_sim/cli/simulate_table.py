@@ -73,7 +73,8 @@ _POOL: tuple[tuple[str, str, Form], ...] = (
 _LEGEND = (
     "Words: goodput = requests inside the SLO per second · ranks alike = the plan after, every rank loaded with the "
     "mean by decree: what perfect balance would give · outside the layers = host, dense layers and output head · "
-    "experts of a rank busy = share of the run in which they compute · lost to imbalance = seconds above those of even ranks"
+    "experts of a rank busy = share of the run in which they compute · lost to imbalance = seconds above those of even "
+    "ranks"
 )
 
 
@@ -92,7 +93,7 @@ def _head(report: Section) -> str:
     return "\n".join(
         [
             _wrapped(report["scenario"]["title"]),
-            *(_inner(line) for line in report["scenario"]["why"].strip().splitlines()),
+            *textwrap.wrap(report["scenario"]["why"], WIDTH, initial_indent="  ", subsequent_indent="  "),
             f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, on",
             *(f"  {_cluster(pool)}" for pool in report["pools"]),
             _wrapped(

@@ -59,7 +59,7 @@ def test_rates_inside_the_tolerance_are_no_gain() -> None:
 def test_replicas_stand_beside_the_cache_that_they_take() -> None:
     rows = [row(0, kv_tokens=1000), row(2, kv_tokens=750)]
     text = of(found(replicas=[{"role": "mixed", "rows": rows, "worth_buying": 2, "worth_frac": 0.02}]))
-    first, second = (line.split() for line in text.splitlines()[-2:])
+    first, second = (line.split() for line in text.split("\n\n")[-2].splitlines()[-2:])
     assert (first[:2], second[:2]) == (["0", "0"], ["2", "32"])
     assert "1,000" in first and second[second.index("750") + 1 :][:2] == ["(-25", "%)"]
 
@@ -80,6 +80,10 @@ def test_a_hundred_columns() -> None:
     assert "8 fails by TPOT, 16 holds" in text and "cannot be" in text
     assert "0 of each rank pay, more add less than 2 % to the rate" in text
     assert "best with the plan after: none holds any rate" in text
+
+
+def test_its_words_are_explained() -> None:
+    assert all(f"{word} = " in of(found()) for word in ("even ranks", "ends by", "mixed pool", "replicas"))
 
 
 def test_when_nothing_holds() -> None:

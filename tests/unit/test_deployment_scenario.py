@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 import numpy as np
 import pytest
 
-from easybalance_sim.deployment.fields import Arrivals
+from easybalance_sim.cluster.topology import ClusterFile
+from easybalance_sim.deployment.fields import Arrivals, Run, Slo
 from easybalance_sim.deployment.scenario import Scenario, is_claim, load_scenario
 from easybalance_sim.errors import UsageError
+from easybalance_sim.simulate.serving.arrivals.patterns import any_pattern
 from easybalance_sim.simulate.serving.limits import DECODE_ONLY, MIXED, PREFILL_ONLY
 from easybalance_sim.simulate.serving.workload import Workload
 
@@ -208,3 +212,17 @@ def test_what_cannot_be_is_named_with_file_and_field(tmp_path: Path, old: str, n
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read: No such file"):
         load_scenario(tmp_path / "none.toml")
+
+
+def test_what_a_scenario_needs_is_documented() -> None:
+    """Fields without a default, as docs/formats.md lists them."""
+    section = (LIBRARY.parent / "docs" / "formats.md").read_text().partition("## Scenario file (TOML)")[2]
+    needed = section.partition("Needed: ")[2].partition("All else")[0].replace("[", "").replace("]", "")
+    required = [
+        field.name
+        for table in (Scenario, Slo, Run, ClusterFile, *get_args(any_pattern()))
+        for field in msgspec.structs.fields(table)
+        if field.required
+    ]
+    assert {"why", "ttft_s", "duration_s", "ranks", "rate_per_s"} <= set(required)
+    assert [name for name in dict.fromkeys(required) if f"`{name}`" not in needed] == []
