@@ -65,8 +65,9 @@ def choose(
     tell: Listener, *, proposals: int, prompt_tokens: float, seed: int,
 ) -> Choice:  # fmt: skip
     """The policy to take, see `taken_of`. halves: see `Ground.rehearsals` · before: the plan that is there, as it is
-    made from each · load: the scenario's requests. Policies that do not apply are left out."""
-    made = [_plans(half, session, tell, proposals) for half in halves]
+    made from each · load: the scenario's requests · proposals: of a search, over all halves. Policies that do not apply
+    are left out."""
+    made = [_plans(half, session, tell, max(1, proposals // len(halves))) for half in halves]
     names = [name for name in made[0] if all(name in plans for plans in made)]
     load = load.take(np.arange(load.requests) < MOST_REQUESTS)
     advance = tell.progress("choosing a plan", (len(names) + 1) * len(halves))
