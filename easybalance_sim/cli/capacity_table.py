@@ -37,7 +37,7 @@ def of(report: Section) -> str:
 
 def _head(report: Section) -> Iterator[str]:
     slo, stated = report["slo"], report["highest_rate"]["stated"]
-    yield report["scenario"]["title"]
+    yield from textwrap.wrap(report["scenario"]["title"], WIDTH)
     yield from _wrapped(report["scenario"]["why"])
     yield ""
     yield from textwrap.wrap(

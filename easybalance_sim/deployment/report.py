@@ -14,6 +14,7 @@ from easybalance_sim.deployment.pool_report import pool_section, served_section
 from easybalance_sim.deployment.prepare import Prepared
 from easybalance_sim.deployment.scenario import Scenario
 from easybalance_sim.deployment.scoring import lasts
+from easybalance_sim.deployment.sizing.growth import growth
 from easybalance_sim.deployment.verdict import none_answered, verdict
 from easybalance_sim.simulate.serving.results import Seconds
 from easybalance_sim.simulate.serving.workload import Workload
@@ -66,6 +67,7 @@ def run_section(run: Measured) -> dict[str, Any]:
         },
         "inside_slo": found.inside_frac,
         "goodput_per_s": found.goodput_per_s,
+        "queue_growth": _growth(run),
         "ttft_ms": _ms(found.ttft),
         "tpot_ms": _ms(found.tpot),
         "end_to_end_ms": _ms(found.end_to_end),
@@ -75,6 +77,13 @@ def run_section(run: Measured) -> dict[str, Any]:
         "last_answer_s": max(one.end_s for one in run.service.runs),
         "pools": [served_section(*pool, found.from_s, found.to_s) for pool in pools],
     }
+
+
+def _growth(run: Measured) -> float:
+    """Seconds of wait per second of arrivals, of the scored requests that were not turned away."""
+    arrival, found = run.service.workload.arrival_s, run.results
+    scored = (arrival >= found.from_s) & (arrival < found.to_s)
+    return growth(run.service, scored & ~run.service.refused)
 
 
 def _ms(found: Seconds) -> dict[str, float | None]:

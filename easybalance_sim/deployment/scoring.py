@@ -13,10 +13,12 @@ def scored_span(scenario: Scenario, service: Service) -> tuple[float, float]:
     earlier are scored until the last answer, over whose seconds they are served; all of them where none comes after the
     warm-up."""
     run, load = scenario.run, service.workload
-    to_s = run.duration_s if lasts(scenario, service) else max(one.end_s for one in service.runs)
+    # One that is turned away at once arrives when the last answer is given.
+    last_s = math.nextafter(max(one.end_s for one in service.runs), math.inf)
+    to_s = run.duration_s if lasts(scenario, service) else last_s
     if ((load.arrival_s >= run.warm_up_s) & (load.arrival_s < to_s)).any():
         return run.warm_up_s, to_s
-    return 0.0, max(one.end_s for one in service.runs)
+    return 0.0, last_s
 
 
 def lasts(scenario: Scenario, service: Service) -> bool:

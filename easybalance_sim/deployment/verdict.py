@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from easybalance_sim.deployment.choosing import WORTH
+from easybalance_sim.deployment.sizing.attainment import FEW_REQUESTS, MOST_GROWTH
 
 NOTHING = 0.01
 """Changes below this share of a time are none."""
 LOST = ("lost_dispatch", "lost_expert", "lost_combine")
-FEW_REQUESTS = 200
-"""With fewer, the slowest one or two make a P99."""
 KEYS = ("before", "after")
 Section = Mapping[str, Any]
 
@@ -105,7 +104,7 @@ def _overload(report: Section) -> Iterator[str]:
         key if one else f"{key} ({pool['role']} pool)"
         for key in KEYS
         for pool in report[key]["pools"]
-        if pool["queue_grew"]
+        if pool["queue_grew"] or (one and report[key]["queue_growth"] >= MOST_GROWTH)
     ]
     if over:
         yield (
@@ -119,8 +118,8 @@ def _scored(report: Section) -> Iterator[str]:
     (from_s, to_s), run = report["workload"]["scored_s"], report["scenario"]
     if report["workload"]["scored"] < FEW_REQUESTS:
         yield (
-            f"{report['workload']['scored']} scored requests: single ones decide the percentiles, a longer --duration "
-            "says more"
+            f"few requests are scored ({report['workload']['scored']}): single ones decide the percentiles, a longer "
+            "--duration says more"
         )
     if from_s < run["warm_up_s"]:
         yield f"no request comes after the warm-up of {run['warm_up_s']:g} s: all are scored"

@@ -121,12 +121,18 @@ def test_the_verdict_names_every_plan_that_keeps_nothing(report: dict[str, Any])
     assert "keeps the SLO" not in _said(report)
 
 
+def test_too_many_requests_are_found_under_either_plan(tmp_path: Path) -> None:
+    """The plan after is a little faster, and as far from keeping up."""
+    found = simulate(SimulateRequest(scenario=small_scenario(tmp_path), rate_per_s=9000.0, duration_s=1.0), Heard())
+    assert "more requests come than are served: before, after." in _said(found)
+
+
 def test_few_requests_are_said_to_be_few(report: dict[str, Any]) -> None:
     turned = json.loads(json.dumps(report))
     turned["workload"]["scored"] = 7
-    assert "7 scored requests: single ones decide the percentiles" in _said(turned)
+    assert "few requests are scored (7): single ones decide the percentiles" in _said(turned)
     turned["workload"]["scored"] = 200
-    assert "scored requests" not in _said(turned)
+    assert "few requests" not in _said(turned)
 
 
 def _keys(content: Any) -> Iterator[str]:
@@ -181,6 +187,8 @@ def test_the_verdict_names_what_turns_the_answer(report: dict[str, Any]) -> None
     assert "depends on how much communication hides" in _said(turned)
     turned["after"]["pools"][0]["queue_grew"] = True
     assert "more requests come than are served: after." in _said(turned)
+    turned["before"]["queue_growth"] = 0.02
+    assert "more requests come than are served: before, after." in _said(turned)
     turned["pools"][0]["candidates"] = [
         {"policy": "contiguous", "mean_time_ms": 1.0, "refused": 0.0, "taken": True},
         {"policy": "eplb", "mean_time_ms": 2.0, "refused": 0.0, "taken": False},

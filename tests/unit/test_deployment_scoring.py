@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -60,3 +61,10 @@ def test_no_request_makes_a_rate_that_nobody_could_serve(scenario: Scenario, arr
         found = summarised(service, Slo(ttft_s=9.0, tpot_s=9.0), from_s=from_s, to_s=to_s)
         late = sum(at >= 5.0 for at in arrival_s)
         assert found.requests == (late or len(arrival_s)) and 0 < found.goodput_per_s <= 10.0
+
+
+def test_one_that_is_turned_away_last_is_scored_too(scenario: Scenario) -> None:
+    service = _served([0.5, 1.0])
+    ends = replace(service, runs=tuple(replace(run, end_s=1.0) for run in service.runs))
+    from_s, to_s = scored_span(_of_file(scenario), ends)
+    assert summarised(ends, Slo(ttft_s=9.0, tpot_s=9.0), from_s=from_s, to_s=to_s).requests == 2
