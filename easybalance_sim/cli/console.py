@@ -35,7 +35,7 @@ class Console:
             sys.stderr.write(f"note: {text}\n")
 
     def progress(self, label: str, total: int) -> Callable[[int], None]:
-        """A stage of `total` units: `label: n %` after a second, now and then (oftener on a terminal), at last 100 %."""
+        """A stage of `total` units: `label: n %` after a second, now and then (more on a terminal), at last 100 %."""
         started = last = time.monotonic()
         done, said, pause = 0, 0, QUIET_S if sys.stderr.isatty() else REPEAT_S
         one_at_a_time = threading.Lock()

@@ -161,7 +161,7 @@ def test_the_cluster_of_the_plan_in_force_stands_in_for_flags(trace: Path, tmp_p
     run(trace, output=tmp_path / "plan.json", said={"slots_per_rank": 6}, force=True)
     settings = Settings(traces=(trace,))
     report, _ = make_plan(PlanRequest(settings=settings, current=tmp_path / "plan.json"), Heard())
-    assert report["cluster"] == {"ranks": 4, "nodes": 1, "slots_per_rank": 6, "profile": "h200"}
+    assert report["cluster"] == {"ranks": 4, "nodes": 1, "slots_per_rank": 6, "slots": 24, "profile": "h200"}
 
 
 def test_a_plan_in_force_that_does_not_fit_is_refused(trace: Path, tmp_path: Path) -> None:
