@@ -77,7 +77,7 @@ def test_a_report_describes_the_run_with_finite_numbers(session: Session) -> Non
     trace = report["trace"]
     assert (trace["kind"], trace["tokens"], trace["steps"], trace["layers"]) == ("tokens", 4096, 128, 2)
     assert (trace["experts"], trace["top_k"], trace["fingerprint"]) == (16, 2, session.trace_fingerprint)
-    assert report["cluster"] == {"ranks": 4, "nodes": 2, "slots_per_rank": 5, "profile": "h200"}
+    assert report["cluster"] == {"ranks": 4, "nodes": 2, "slots_per_rank": 5, "slots": 20, "profile": "h200"}
     assert report["cost"]["all_to_all"] == "low_latency" and report["cost"]["expected_values"] is False
     assert report["split"]["held_out_tokens"] == 64 * 32
     assert (report["baseline"]["policy"], report["plan"]["policy"]) == ("contiguous", "dealt")
