@@ -63,7 +63,11 @@ def prepare(scenario: Scenario, tell: Listener, ground: Ground | None = None) ->
 
     Raises `EbsimError` subclasses for anything that does not fit together.
     """
-    ground = ground_of_scenario(scenario, tell) if ground is None else ground
+    if ground is None:
+        ground = ground_of_scenario(scenario, tell)
+        for sentence in dict.fromkeys(topology_of(pool.cluster).uneven for pool in scenario.pools):
+            if sentence is not None:
+                tell.note(sentence)
     workload = scenario.workload()
     prompt = float((workload.prompt_tokens - workload.cached_tokens).mean())
     making = _Making(scenario=scenario, ground=ground, workload=workload, prompt_tokens=prompt, tell=tell)

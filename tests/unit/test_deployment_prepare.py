@@ -123,3 +123,14 @@ def test_weights_that_do_not_fit_are_refused() -> None:
     scenario = load_scenario(Path(__file__).parents[2] / "scenarios" / "steady-chat.toml")
     with pytest.raises(UsageError, match="leave no room for KV cache"):
         prepare(_engine(scenario, memory_frac=0.03), Heard())
+
+
+def test_nodes_of_unequal_size_are_said(scenario: Scenario) -> None:
+    assert scenario.pool is not None
+    cluster = msgspec.structs.replace(scenario.pool.cluster, ranks_per_node=3)
+    uneven, heard = (
+        msgspec.structs.replace(scenario, pool=msgspec.structs.replace(scenario.pool, cluster=cluster)),
+        Heard(),
+    )
+    prepare(uneven, heard)
+    assert any("nodes of unequal size" in note for note in heard.notes)
