@@ -19,7 +19,7 @@ def test_its_files_plan_and_simulate(tmp_path: Path) -> None:
     )  # fmt: skip
     assert made.returncode in (0, 1), made.stderr
     cluster = json.loads(made.stdout)["cluster"]
-    assert cluster == {"ranks": 8, "nodes": 1, "slots_per_rank": 9, "profile": "h20"}
+    assert cluster == {"ranks": 8, "nodes": 1, "slots_per_rank": 9, "slots": 72, "profile": "h20"}
     scenario = tmp_path / "here" / "scenario.toml"
     text = scenario.read_text().replace("warm_up_s = 15", "warm_up_s = 0.1")
     text = text.replace('after = "auto"', 'after = "eplb"').replace("duration_s = 60", "duration_s = 0.5")
