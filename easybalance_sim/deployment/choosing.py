@@ -49,10 +49,15 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Place `taken` of the candidates, of which the plan before is the first."""
+    """worth: places of the candidates for which the plan before, the first of them, would be given up, best first."""
 
     candidates: tuple[Candidate, ...]
-    taken: int
+    worth: tuple[int, ...]
+
+    @property
+    def taken(self) -> int:
+        """Place of the one that is taken, 0 = the plan before stays."""
+        return self.worth[0] if self.worth else 0
 
     @property
     def policy(self) -> str:
@@ -64,9 +69,9 @@ def choose(
     halves: Sequence[Ground], pool: Pool, session: Session, before: Sequence[Plan], load: Workload, hidden: float,
     tell: Listener, *, proposals: int, prompt_tokens: float, seed: int,
 ) -> Choice:  # fmt: skip
-    """The policy to take, see `taken_of`. halves: see `Ground.rehearsals` · before: the plan that is there, as it is
-    made from each · load: the scenario's requests · proposals: of a search, over all halves. Policies that do not apply
-    are left out."""
+    """The policies worth taking, see `worth_taking`. halves: see `Ground.rehearsals` · before: the plan that is there,
+    as it is made from each · load: the scenario's requests · proposals: of a search, over all halves. Policies that do
+    not apply are left out."""
     made = [_plans(half, session, tell, max(1, proposals // len(halves))) for half in halves]
     names = [name for name in made[0] if all(name in plans for plans in made)]
     load = load.take(np.arange(load.requests) < MOST_REQUESTS)
@@ -83,7 +88,7 @@ def choose(
     times, refused = np.array(columns).reshape(shape).transpose(3, 1, 0, 2).reshape(2, shape[1], -1)
     means = zip((before[0].policy, *names), times.mean(axis=1).tolist(), refused.mean(axis=1).tolist(), strict=True)
     candidates = tuple(Candidate(policy=name, time_s=time, refused_frac=share) for name, time, share in means)
-    return Choice(candidates=candidates, taken=taken_of(times, refused))
+    return Choice(candidates=candidates, worth=worth_taking(times, refused))
 
 
 def _served(
@@ -98,17 +103,16 @@ def _served(
     return found
 
 
-def taken_of(times: FloatArray, refused: FloatArray) -> int:
-    """Place of the plan that refuses the fewest requests and of those has the least mean time; 0, the plan before,
-    unless another refuses fewer by `WORTH`, or no more and is faster by `WORTH`, in every draw. A plan that turns
-    requests away is quick with the others.
+def worth_taking(times: FloatArray, refused: FloatArray) -> tuple[int, ...]:
+    """Places of the plans that are better than the plan before, the first, in every draw: they refuse fewer requests by
+    `WORTH`, or no more and are faster by `WORTH`. Those that refuse the fewest requests come first, of these the
+    fastest: a plan that turns requests away is quick with the others.
 
     times: float64[plans, draws] · refused: float64[plans, draws] shares of the requests."""
     fewer = (refused < refused[0] - WORTH).all(axis=1)
     faster = ((refused <= refused[0]) & (times < (1 - WORTH) * times[0])).all(axis=1)
     able = np.flatnonzero(fewer | faster)
-    best = np.lexsort((times[able].mean(axis=1), refused[able].mean(axis=1)))
-    return int(able[best[0]]) if len(able) else 0
+    return tuple(able[np.lexsort((times[able].mean(axis=1), refused[able].mean(axis=1)))].tolist())
 
 
 def _plans(ground: Ground, session: Session, tell: Listener, proposals: int) -> dict[str, Plan]:

@@ -151,12 +151,16 @@ class _Making:
             HIDDEN[self.scenario.run.overlap], self.tell,
             proposals=_proposals(pool), prompt_tokens=self.prompt_tokens, seed=self.scenario.run.seed + OTHER_CHANCE,
         )  # fmt: skip
+        plan = first.plan
+        while choice.worth:
+            try:
+                plan = place(self.ground, session, choice.policy, self.tell, proposals=_proposals(pool))
+                break
+            except UsageError:
+                # What a search is worth is judged by windows, of which there are twice as many here.
+                choice = replace(choice, worth=choice.worth[1:])
         self.choices.append(choice)
-        if not choice.taken:
-            return self.ready(pool, session, first.plan)
-        return self.ready(
-            pool, session, place(self.ground, session, choice.policy, self.tell, proposals=_proposals(pool))
-        )
+        return self.ready(pool, session, plan)
 
     def _rehearsed(self, first: Station) -> list[Plan]:
         """The plan before as it would be made where candidates are: none knows more requests than the others."""

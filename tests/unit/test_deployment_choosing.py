@@ -11,7 +11,7 @@ import pytest
 
 from easybalance_sim.arrays import frozen
 from easybalance_sim.deployment import choosing
-from easybalance_sim.deployment.choosing import CANDIDATES, WORTH, Choice, choose, taken_of
+from easybalance_sim.deployment.choosing import CANDIDATES, WORTH, Choice, choose, worth_taking
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import halved
 from easybalance_sim.deployment.placing import place
@@ -43,7 +43,8 @@ def _choose(ready: Prepared) -> Choice:
 
 
 def _taken(times: list[list[float]], refused: list[list[float]] | None = None) -> int:
-    return taken_of(np.array(times), np.zeros(np.shape(times)) if refused is None else np.array(refused))
+    turned_away = np.zeros(np.shape(times)) if refused is None else np.array(refused)
+    return Choice(candidates=(), worth=worth_taking(np.array(times), turned_away)).taken
 
 
 def test_the_plan_before_stays_unless_another_is_faster_by_enough_in_every_draw() -> None:
@@ -105,14 +106,32 @@ def test_the_winner_is_made_anew_from_both_halves(ready: Prepared, monkeypatch: 
     (first,), (after,) = ready.before, ready.after
     open_ = _left_open(ready.scenario)
     monkeypatch.setattr(choosing, "CANDIDATES", ("eplb",))
-    monkeypatch.setattr(choosing, "taken_of", lambda times, refused: 1)
+    monkeypatch.setattr(choosing, "worth_taking", lambda times, refused: (1,))
     found = prepare(open_, Heard(), ready.ground)
     whole = place(ready.ground, after.session, "eplb", Heard()).expert_of_slot
     half = place(ready.ground.rehearsals[0], after.session, "eplb", Heard()).expert_of_slot
     assert np.array_equal(found.after[0].plan.expert_of_slot, whole) and not np.array_equal(whole, half)
-    monkeypatch.setattr(choosing, "taken_of", lambda times, refused: 0)
+    monkeypatch.setattr(choosing, "worth_taking", lambda times, refused: ())
     kept = prepare(open_, Heard(), ready.ground)
     assert np.array_equal(kept.after[0].plan.expert_of_slot, first.plan.expert_of_slot)
+
+
+def test_a_winner_that_cannot_be_made_anew_leaves_its_place_to_the_next(
+    ready: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(ground: Any, session: Any, name: str, *args: Any, **named: Any) -> Any:
+        if name == "eplb":
+            raise UsageError("batch noise only")
+        return place(ground, session, name, *args, **named)
+
+    monkeypatch.setattr(choosing, "CANDIDATES", ("eplb", "round_robin"))
+    monkeypatch.setattr(choosing, "worth_taking", lambda times, refused: (1, 2))
+    monkeypatch.setattr("easybalance_sim.deployment.prepare.place", refuse)
+    found = prepare(_left_open(ready.scenario), Heard(), ready.ground)
+    assert found.after[0].plan.policy == "round_robin" == found.choices[0].policy
+    monkeypatch.setattr(choosing, "worth_taking", lambda times, refused: (1,))
+    kept = prepare(_left_open(ready.scenario), Heard(), ready.ground)
+    assert (kept.after[0].plan.policy, kept.choices[0].taken) == ("contiguous", 0)
 
 
 def test_a_side_of_every_workload_and_none_without_two_requests() -> None:
