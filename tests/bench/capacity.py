@@ -103,9 +103,10 @@ CASES = {
         flags=("--parallel",),
         concentration=1.0,
         teaches="Added after the case above was seen. Ranks loaded alike by decree gain {even}, the plan {gain}: about "
-        "what balancing gained in the public run. Tensor parallelism over all GPUs is {tp} against experts apart before any plan, where they measured +8 % "
-        "with attention apart: that layout is not modelled, and its rate not reproduced. What both cases say: whether "
-        "tensor parallelism pays depends on how uneven the routing is, and on these GPUs a plan leaves it behind.",
+        "what balancing gained in the public run. Tensor parallelism over all GPUs is {tp} against experts apart "
+        "before any plan, where they measured +8 % with attention apart: that layout is not modelled, and its rate not "
+        "reproduced. What both cases say: whether tensor parallelism pays depends on how uneven the routing is, and on "
+        "these GPUs a plan leaves it behind.",
     ),
     "nodes": Case(
         title="Two nodes: attention that waits for the longest prompt",
