@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from easybalance_sim.cluster.hardware import HardwareProfile
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES, ModelShape
 from easybalance_sim.cost.attention import dense_parameters, shared_parameters
 from easybalance_sim.cost.memory import USABLE_HBM_FRAC
@@ -88,30 +87,6 @@ def rank_memory(
         buffers=buffers,
         token_bytes=(shape.kv_bytes_per_token or attention.cache_bytes(layers)) / split * kv_frac,
     )
-
-
-def kv_tokens(
-    shape: ModelShape,
-    hardware: HardwareProfile,
-    slots: float,
-    tensor_ranks: int = 1,
-    *,
-    kv_frac: float = 1.0,
-    buffers: float = 0.0,
-    expert_ranks: int = 1,
-) -> int | None:
-    """Tokens of KV cache of a data-parallel rank, None when unknown, 0 when the weights do not fit; see
-    `rank_memory`."""
-    found = rank_memory(
-        shape,
-        hardware.hbm_bytes,
-        slots,
-        tensor_ranks,
-        kv_frac=kv_frac,
-        buffers=buffers,
-        expert_ranks=expert_ranks,
-    )
-    return None if found is None else found.tokens
 
 
 def step_buffers(shape: ModelShape, batch_tokens: int, ranks: int, slots: int, mode: str) -> int | None:

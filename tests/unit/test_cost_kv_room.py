@@ -8,7 +8,7 @@ import pytest
 
 from easybalance_sim.cluster.hardware import load_profile
 from easybalance_sim.cluster.shapes import assumed_shape, load_shape
-from easybalance_sim.cost.kv_room import kv_tokens, rank_memory, step_buffers
+from easybalance_sim.cost.kv_room import rank_memory, step_buffers
 from easybalance_sim.errors import UsageError
 
 H800, H200 = load_profile("h800"), load_profile("h200")
@@ -28,18 +28,20 @@ def test_deepseek_v3_on_one_gpu() -> None:
 
 
 def test_another_slot_costs_its_experts_in_every_layer() -> None:
-    eight, nine = kv_tokens(DSV3, H800, 8), kv_tokens(DSV3, H800, 9)
+    eight, nine = (rank_memory(DSV3, H800.hbm_bytes, slots) for slots in (8, 9))
     assert eight is not None
     assert nine is not None
-    assert eight - nine == pytest.approx(58 * DSV3.expert_bytes / 70272, abs=1)
+    assert eight.tokens - nine.tokens == pytest.approx(58 * DSV3.expert_bytes / 70272, abs=1)
 
 
 def test_a_smaller_cache_value_and_buffers() -> None:
     plain, half = rank_memory(QWEN, H200.hbm_bytes, 17), rank_memory(QWEN, H200.hbm_bytes, 17, kv_frac=0.5)
+    taken = rank_memory(QWEN, H200.hbm_bytes, 17, buffers=192_512 * 1000)
     assert plain is not None
     assert half is not None
+    assert taken is not None
     assert half.tokens in (2 * plain.tokens, 2 * plain.tokens + 1)
-    assert kv_tokens(QWEN, H200, 17, buffers=192_512 * 1000) == plain.tokens - 1000
+    assert taken.tokens == plain.tokens - 1000
 
 
 def test_tensor_ranks_split_weights_and_gqa_cache_but_not_mla_cache() -> None:
@@ -61,13 +63,15 @@ def test_tensor_parallel_experts_take_a_share_of_each() -> None:
 
 
 def test_weights_that_do_not_fit_leave_nothing() -> None:
-    assert kv_tokens(DSV3, H800, 32) == 0
+    found = rank_memory(DSV3, H800.hbm_bytes, 32)
+    assert found is not None
+    assert found.tokens == 0
 
 
 def test_unknown_models_have_no_answer() -> None:
-    assert kv_tokens(assumed_shape((0,), 8, 2), H800, 1) is None
-    assert kv_tokens(load_shape("kimi-k3"), H800, 1) is None
-    assert kv_tokens(replace(DSV3, vocab=0), H800, 1) is None
+    assert rank_memory(assumed_shape((0,), 8, 2), H800.hbm_bytes, 1) is None
+    assert rank_memory(load_shape("kimi-k3"), H800.hbm_bytes, 1) is None
+    assert rank_memory(replace(DSV3, vocab=0), H800.hbm_bytes, 1) is None
 
 
 def test_blocks_are_whole() -> None:

@@ -10,7 +10,7 @@ import pytest
 from easybalance_sim.cluster.hardware import load_profile
 from easybalance_sim.cluster.shapes import load_shape, model_names
 from easybalance_sim.cluster.topology import load_cluster
-from easybalance_sim.cost.kv_room import kv_tokens
+from easybalance_sim.cost.kv_room import rank_memory
 from easybalance_sim.deployment.scenario import load_scenario
 from easybalance_sim.deployment.starting import LEAST_KV_TOKENS, start
 from easybalance_sim.deployment.starting_files import write_files
@@ -21,8 +21,8 @@ from easybalance_sim.gate.criteria import load_criteria
 def test_one_slot_more_than_the_experts_need() -> None:
     chosen = start("deepseek-v3", 32)
     assert (chosen.slots_per_rank, chosen.spare_slots, chosen.ranks_per_node, chosen.tensor_ranks) == (9, 32, 8, 1)
-    without_buffers = kv_tokens(load_shape("deepseek-v3"), load_profile("h200"), 9)
-    assert without_buffers is not None and LEAST_KV_TOKENS < chosen.memory.tokens < without_buffers
+    without_buffers = rank_memory(load_shape("deepseek-v3"), load_profile("h200").hbm_bytes, 9)
+    assert without_buffers is not None and LEAST_KV_TOKENS < chosen.memory.tokens < without_buffers.tokens
     assert 0 < chosen.kv_loss < 0.1 and chosen.guessed == ()
 
 

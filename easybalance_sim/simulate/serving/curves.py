@@ -102,11 +102,6 @@ def rank_seconds(cost: LayerCost, by_rank: AnyArray, distinct: AnyArray) -> Floa
     return np.asarray(seconds.reshape(steps, layers, ranks) / cost.speed)
 
 
-def slot_rows(slot_tokens: AnyArray, cost: LayerCost) -> AnyArray:
-    """[W, L, R, S] of [W, L, P], as `rank_seconds` takes them."""
-    return _by_rank(slot_tokens, cost.slot_start)
-
-
 def _by_rank(values: AnyArray, slot_start: AnyArray) -> AnyArray:
     """[..., R, S] of [..., P]; ranks with fewer than S slots get zeros."""
     own = np.diff(slot_start)
