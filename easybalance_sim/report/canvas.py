@@ -1,0 +1,80 @@
+"""Charts as SVG text or PNG bytes: the same bytes for the same chart, in the page's colours or in fixed ones."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from easybalance_sim.report.content import Chart
+
+INK, FAINT, PAPER = "#20242b", "#c9ced6", "#fefefe"
+SERIES = ("#1f5fa8", "#c8541d", "#2c8a57", "#8d4aa3", "#a8861f", "#5b6470", "#c22f5c", "#2b9bb3")
+THEME = {INK: "--ink", FAINT: "--faint", PAPER: "--paper", **{one: f"--s{n}" for n, one in enumerate(SERIES, 1)}}
+"""The colours that charts draw with and the CSS variables that stand for them on a page."""
+
+WIDTH = 5.0
+"""Inches of every chart: 360 points, so that the letters keep their size on a phone."""
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.linewidth": 0.8,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+
+
+def svg_of(chart: Chart, name: str) -> str:
+    """The chart as a file of its own, in fixed colours on white. name: makes the ids inside it differ from others'."""
+    return _saved(chart, name, "svg", facecolor="white").decode()
+
+
+def inline_svg_of(chart: Chart, name: str) -> str:
+    """The chart as an `<svg>` element for a page: colours are CSS variables (`THEME`), ids begin with `name`, no size
+    but the view box. Hidden from screen readers: the page says the words."""
+    text = _saved(chart, name, "svg", facecolor="none").decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    for colour, variable in THEME.items():
+        text = text.replace(colour, f"var({variable})")
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", text)
+    opening = text[: text.index(">") + 1]
+    box = re.search(r'viewBox="[^"]+"', opening)
+    plain = f'<svg {box.group(0) if box else ""} xmlns:xlink="http://www.w3.org/1999/xlink" aria-hidden="true">'
+    return plain + text[len(opening) :].rstrip()
+
+
+def png_of(chart: Chart, name: str) -> bytes:
+    """The chart as a PNG of 200 dots per inch on white."""
+    return _saved(chart, name, "png", facecolor="white")
+
+
+def _saved(chart: Chart, name: str, kind: Literal["svg", "png"], facecolor: str) -> bytes:
+    out = io.BytesIO()
+    about: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
+        drawing = Figure(figsize=chart.size, layout="constrained")
+        chart.draw(drawing)
+        drawing.savefig(out, format=kind, metadata=about, facecolor=facecolor, dpi=200)
+    return out.getvalue()

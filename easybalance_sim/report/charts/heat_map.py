@@ -1,0 +1,114 @@
+"""Heat maps: one value per row and column, in one or more panels under one colour scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.colors import Normalize, TwoSlopeNorm
+
+from easybalance_sim.arrays import FloatArray
+from easybalance_sim.report.canvas import WIDTH
+from easybalance_sim.report.content import Cell, DataTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+NUMBERS_UP_TO = 12
+"""Columns up to which every cell shows its number."""
+DIM = 0.55
+"""Share of the scale from which a cell is light enough for dark letters."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Panel:
+    """title: over it, empty = none · values: float[Y, X], NaN = nothing there."""
+
+    title: str
+    values: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeatMap:
+    """Panels of one shape, drawn under one another.
+
+    rows, columns: their ids (layers, ranks, …) · row, column, value: what they are, in the singular, for axes and data
+    · centre: the value that is neither high nor low, None = from the lowest to the highest · form: of numbers in cells.
+    """
+
+    panels: tuple[Panel, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    row: str
+    column: str
+    value: str
+    centre: float | None = None
+    form: str = "{:.2f}"
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Inches: higher with more rows, to a limit."""
+        each = min(max(0.14 * len(self.rows), 1.1), 3.4)
+        return WIDTH, 0.75 + len(self.panels) * (each + 0.35)
+
+    def table(self) -> DataTable:
+        """One row per cell."""
+        named = len(self.panels) > 1
+        rows: list[tuple[Cell, ...]] = []
+        for panel in self.panels:
+            first: tuple[Cell, ...] = (panel.title,) if named else ()
+            for row, line in zip(self.rows, panel.values.tolist(), strict=True):
+                for column, value in zip(self.columns, line, strict=True):
+                    rows.append((*first, row, column, None if np.isnan(value) else value))
+        return DataTable(columns=(*(("panel",) if named else ()), self.row, self.column, self.value), rows=tuple(rows))
+
+    def draw(self, drawing: Figure) -> None:
+        """One image per panel and a colour bar for all."""
+        norm, colours = self._scale()
+        found = np.atleast_1d(drawing.subplots(len(self.panels), 1, sharex=True))
+        for axes, panel in zip(found, self.panels, strict=True):
+            image = axes.imshow(panel.values, aspect="auto", interpolation="nearest", cmap=colours, norm=norm)
+            self._dress(axes, panel, image)
+        found[-1].set_xlabel(self.column)
+        bar = drawing.colorbar(image, ax=list(found), fraction=0.05, pad=0.02)
+        bar.set_label(self.value)
+        bar.solids.set_rasterized(True)
+        bar.outline.set_visible(False)
+
+    def _scale(self) -> tuple[Normalize, str]:
+        low = min(float(np.nanmin(panel.values)) for panel in self.panels)
+        high = max(float(np.nanmax(panel.values)) for panel in self.panels)
+        if self.centre is None:
+            return Normalize(low, high if high > low else low + 1), "viridis"
+        away = max(self.centre - low, high - self.centre, 1e-6)
+        return TwoSlopeNorm(self.centre, self.centre - away, self.centre + away), "RdYlBu_r"
+
+    def _dress(self, axes: Axes, panel: Panel, image: AxesImage) -> None:
+        axes.set_ylabel(self.row)
+        if panel.title:
+            axes.set_title(panel.title)
+        _ticks(axes.yaxis, self.rows, 9)
+        _ticks(axes.xaxis, self.columns, 13)
+        axes.tick_params(length=2)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        if len(self.columns) <= NUMBERS_UP_TO and len(self.rows) <= NUMBERS_UP_TO:
+            self._number(axes, panel, image)
+
+    def _number(self, axes: Axes, panel: Panel, image: AxesImage) -> None:
+        colours = np.asarray(image.to_rgba(panel.values))
+        for (y, x), value in np.ndenumerate(panel.values):
+            if np.isnan(value):
+                continue
+            light = colours[y, x, :3] @ (0.299, 0.587, 0.114) > DIM
+            text = self.form.format(value)
+            axes.text(x, y, text, ha="center", va="center", fontsize=7, color="#000000" if light else "#ffffff")
+
+
+def _ticks(axis: Any, ids: tuple[int, ...], most: int) -> None:
+    every = max(1, -(-len(ids) // most))
+    places = range(0, len(ids), every)
+    axis.set_ticks(list(places), labels=[str(ids[place]) for place in places])

@@ -1,0 +1,112 @@
+"""Lines over time or another axis, with events and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from easybalance_sim.report.canvas import FAINT, INK, SERIES, WIDTH
+from easybalance_sim.report.content import Cell, DataTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMED_EVENTS = 8
+"""More events than that are marked, not named; the data names all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One series; x and y as long as each other, y None = a gap · steps: constant up to the next point."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float | None, ...]
+    steps: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened at x."""
+
+    x: float
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A line across at y, with its name."""
+
+    y: float
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """x, y: what the axes show, with units · y_from: where the y axis begins, None = where the data do."""
+
+    lines: tuple[Line, ...]
+    x: str
+    y: str
+    events: tuple[Event, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    y_from: float | None = None
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Inches."""
+        return WIDTH, 3.1
+
+    def table(self) -> DataTable:
+        """One row per point, event and bound: kind, name, x, y."""
+        rows: list[tuple[Cell, ...]] = []
+        for line in self.lines:
+            rows += [("line", line.name, x, y) for x, y in zip(line.x, line.y, strict=True)]
+        rows += [("event", event.name, event.x, None) for event in self.events]
+        rows += [("bound", bound.name, None, bound.y) for bound in self.bounds]
+        return DataTable(columns=("kind", "name", self.x, self.y), rows=tuple(rows))
+
+    def draw(self, drawing: Figure) -> None:
+        """One panel, the legend over it."""
+        axes = drawing.subplots()
+        for line, colour in zip(self.lines, SERIES * (1 + len(self.lines) // len(SERIES)), strict=False):
+            heights = [float("nan") if value is None else value for value in line.y]
+            style = "steps-post" if line.steps else "default"
+            axes.plot(line.x, heights, color=colour, linewidth=1.3, label=line.name, drawstyle=style)
+        for bound in self.bounds:
+            axes.axhline(bound.y, color=INK, linewidth=0.9, linestyle="--")
+            axes.annotate(
+                bound.name,
+                (1, bound.y),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="right",
+                fontsize=8,
+            )
+        self._mark_events(axes)
+        if self.y_from is not None:
+            axes.set_ylim(bottom=self.y_from)
+        axes.set_xlabel(self.x)
+        axes.set_ylabel(self.y)
+        axes.grid(axis="y")
+        axes.margins(x=0.01)
+        if len(self.lines) > 1:
+            drawing.legend(loc="outside upper left", ncols=2)
+
+    def _mark_events(self, axes: Axes) -> None:
+        named = len(self.events) <= NAMED_EVENTS
+        for event in self.events:
+            axes.axvline(event.x, color=FAINT, linewidth=1.0, zorder=0)
+            if named:
+                axes.annotate(
+                    event.name,
+                    (event.x, 1),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(2, -2),
+                    textcoords="offset points",
+                    rotation=90,
+                    va="top",
+                    fontsize=7.5,
+                )
