@@ -75,7 +75,9 @@ class HeatMap:
         found[-1].set_xlabel(self.column)
         bar = drawing.colorbar(image, ax=list(found), fraction=0.05, pad=0.02)
         bar.set_label(self.value)
-        bar.solids.set_rasterized(True)
+        # As paths the colour bar alone would be 50 kB.
+        if bar.solids is not None:
+            bar.solids.set_rasterized(True)
         bar.outline.set_visible(False)
 
     def _scale(self) -> tuple[Normalize, str]:
