@@ -70,7 +70,7 @@ class HeatMap:
         norm, colours = self._scale()
         found = np.atleast_1d(drawing.subplots(len(self.panels), 1, sharex=True))
         for axes, panel in zip(found, self.panels, strict=True):
-            image = axes.imshow(panel.values, aspect="auto", interpolation="nearest", cmap=colours, norm=norm)
+            image = axes.imshow(panel.values, aspect="auto", interpolation="none", cmap=colours, norm=norm)
             self._dress(axes, panel, image)
         found[-1].set_xlabel(self.column)
         bar = drawing.colorbar(image, ax=list(found), fraction=0.05, pad=0.02)
