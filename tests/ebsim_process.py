@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
@@ -36,10 +36,22 @@ def ebsim_here(*arguments: str | Path) -> Done:
         mock.patch.object(sys, "argv", command),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
+        _signals_kept(),
         pytest.raises(SystemExit) as stopped,
     ):
         main()
     return subprocess.CompletedProcess(command, int(str(stopped.value.code)), out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """The command is deaf to signals at its end, this process must not be."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def python(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:

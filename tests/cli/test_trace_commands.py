@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from easybalance_sim.cli.app import main
 from easybalance_sim.trace.schema import TraceMeta
+from tests.ebsim_process import ebsim_here
 
 SAMPLE = Path(__file__).parents[2] / "traces" / "tinymoe.parquet"
 
@@ -29,15 +26,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def run_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """`run` in this process: for the many small refusals, where starting Python would take most of the time."""
-    command, out, err = ["ebsim", "trace", *map(str, arguments)], io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", command),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.raises(SystemExit) as stopped,
-    ):
-        main()
-    return subprocess.CompletedProcess(command, int(str(stopped.value.code)), out.getvalue(), err.getvalue())
+    return ebsim_here("trace", *arguments)
 
 
 def run_json(*arguments: str | Path) -> dict[str, Any]:

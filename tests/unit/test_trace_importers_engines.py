@@ -288,7 +288,7 @@ def test_no_message_names_an_option_that_import_lacks() -> None:
     """Options in messages are written out; they must be those of the command."""
     from typer.main import get_command
 
-    from easybalance_sim.cli.app import app
+    from easybalance_sim.cli.commands import app
 
     command: Any = get_command(app).get_command(None, "import")  # type: ignore[attr-defined]
     known = {name for option in command.params for name in option.opts}
