@@ -122,4 +122,12 @@ Metrics = Annotated[
         help="Also write the figures as OpenMetrics text (docs/grafana-dashboard.json).",
     ),
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE.html", help="Also write a page with the verdict, figures and their data."),
+]
+Figures = Annotated[
+    Path | None,
+    typer.Option("--figures", metavar="DIR", help="Also write the figures of that page as SVG and PNG into a folder."),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the result.")]

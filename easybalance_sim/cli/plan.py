@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from easybalance_sim.cli import metrics_file, options, phases_table, plan_options, report_table
+from easybalance_sim.cli import metrics_file, options, phases_table, plan_options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def plan(
     force: plan_options.Force = False,
     output: plan_options.Output = None,
     metrics: options.Metrics = None,
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Turn a routing trace into a placement that is proven on traffic the planner did not see, or say no.
@@ -60,9 +63,7 @@ def plan(
     \b
     Example: ebsim plan traces/tinymoe.parquet --ranks 8 --slots-per-rank 10 --split request -o plan.json
     """
-    console = Console()
-    metrics_file.require(metrics, traces)
-    report_table.warn_of_first_run(console)
+    console = _begun(report, figures, metrics, [*traces, cluster, criteria, current, output])
     from easybalance_sim.planning.request import PlanRequest
     from easybalance_sim.planning.session import Settings
     from easybalance_sim.policies import Effort
@@ -79,16 +80,28 @@ def plan(
         effort=Effort(budget_s=budget_s, max_moves=max_moves), max_migration_bytes=max_migration_bytes,
         lost_ranks=plan_options.ranks_of(lost_ranks), stress=stress,
     )  # fmt: skip
-    report, code = _made(request, per_phase, console)
-    _deliver(report, per_phase, metrics, format)
+    made, code = _made(request, per_phase, console)
+    _deliver(made, metrics, report, figures, format)
     raise typer.Exit(code)
 
 
-def _deliver(report: dict[str, Any], per_phase: bool, metrics: Path | None, format: Format) -> None:
-    """Write the files of a report and print it."""
-    metrics_file.write(metrics, report)
-    as_text = phases_table.of_phases if per_phase else report_table.of_plan
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else as_text(report))
+def _begun(report: Path | None, figures: Path | None, metrics: Path | None, used: Sequence[Path | None]) -> Console:
+    """The console of a run that has a place for all that it will write; used: files that it reads or writes else."""
+    metrics_file.require(metrics, [path for path in used if path is not None and path.exists()])
+    report_file.require(report, figures, [*used, metrics])
+    console = Console()
+    report_table.warn_of_first_run(console)
+    return console
+
+
+def _deliver(
+    made: dict[str, Any], metrics: Path | None, report: Path | None, figures: Path | None, format: Format
+) -> None:
+    """Write the files of a run and print it."""
+    metrics_file.write(metrics, made)
+    report_file.write(report, figures, made)
+    as_text = phases_table.of_phases if "phases" in made else report_table.of_plan
+    emit(json.dumps(made, indent=2, allow_nan=False) if format is Format.JSON else as_text(made))
 
 
 def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict[str, Any], int]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import metrics_file, options, report_table
+from easybalance_sim.cli import metrics_file, options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
 
 
@@ -41,6 +41,8 @@ def replay(
     device: options.Device = "auto",
     dask: options.Dask = "",
     metrics: options.Metrics = None,
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Replay every token of a trace through a plan and judge it against a baseline.
@@ -53,6 +55,7 @@ def replay(
     """
     console = Console()
     metrics_file.require(metrics, [*traces, plan])
+    report_file.require(report, figures, [*traces, plan, Path(baseline), cluster, criteria, metrics])
     report_table.warn_of_first_run(console)
     from easybalance_sim.planning.session import Settings
     from easybalance_sim.verification import ReplayRequest, replay_plan
@@ -66,8 +69,9 @@ def replay(
         settings=said, plan=plan, baseline=baseline, criteria=criteria,
         window_steps=window_steps, window_seconds=window_seconds, dispatch=dispatch, overlap=overlap, stress=stress,
     )  # fmt: skip
-    report, verdict = replay_plan(request, console)
-    report["notes"] = console.notes
-    metrics_file.write(metrics, report)
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else report_table.of_replay(report))
+    judged, verdict = replay_plan(request, console)
+    judged["notes"] = console.notes
+    metrics_file.write(metrics, judged)
+    report_file.write(report, figures, judged)
+    emit(json.dumps(judged, indent=2, allow_nan=False) if format is Format.JSON else report_table.of_replay(judged))
     raise typer.Exit(verdict.exit_code)

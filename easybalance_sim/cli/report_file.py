@@ -1,0 +1,78 @@
+"""`--report FILE.html` and `--figures DIR`: the page of a report and its figures, as files."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from easybalance_sim.errors import UsageError
+
+SUFFIXES = (".html", ".htm")
+
+
+def require(report: Path | None, figures: Path | None, inputs: Sequence[Path | None]) -> None:
+    """Before a run: raise `UsageError` where the page or the figures could not be put.
+
+    inputs: files that the run reads, and those that it writes for others; None is left out.
+    """
+    keep = [path for path in inputs if path is not None]
+    if report is not None:
+        _require_page(report, keep, "--report")
+    if figures is not None:
+        _require_folder(figures, keep)
+
+
+def write(report: Path | None, figures: Path | None, document: Mapping[str, Any]) -> None:
+    """Write the page of a report, and its figures, if there is a place for them.
+
+    document: as `--format json` prints.
+    """
+    if report is None and figures is None:
+        return
+    from easybalance_sim.files import write_text
+    from easybalance_sim.report.content import made_by
+    from easybalance_sim.report.figure_files import write_figures
+    from easybalance_sim.report.html.render import html_of
+    from easybalance_sim.report.pages import page_of
+
+    page = page_of(document, made_by(command_line()))
+    if report is not None:
+        write_text(report, html_of(page))
+    if figures is not None:
+        write_figures(page, figures)
+
+
+def command_line() -> str:
+    """What was typed, as a shell takes it."""
+    return shlex.join(["ebsim", *sys.argv[1:]])
+
+
+def _require_page(path: Path, keep: Sequence[Path], flag: str) -> None:
+    from easybalance_sim.files import require_place
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError("a page is a .html file", where=str(path), fix=f"name it {flag} {path.stem}.html")
+    if any(_place(path) == _place(one) for one in keep):
+        raise UsageError("the run reads or writes this file", where=str(path), fix=f"choose another {flag}")
+    require_place(path, keep, flag=flag)
+
+
+def _require_folder(path: Path, keep: Sequence[Path]) -> None:
+    """A folder that is there and can be written, or whose parent can."""
+    from easybalance_sim.files import require_place
+
+    flag = "--figures"
+    if any(_place(path) == _place(one) for one in keep):
+        raise UsageError("the run reads or writes this", where=str(path), fix=f"choose another {flag}")
+    if path.exists() and not path.is_dir():
+        raise UsageError("is a file, not a folder", where=str(path), fix=f"name a folder with {flag}")
+    inside = path if path.is_dir() else path.parent
+    require_place(inside / ".figures", flag=flag)
+
+
+def _place(path: Path) -> str:
+    return os.path.realpath(path)
