@@ -1,0 +1,39 @@
+"""A saved JSON report of any command as a page; one module per kind of report, named in `KINDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from easybalance_sim.errors import UsageError
+from easybalance_sim.report.content import MadeBy, Page
+
+KINDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("plan or replay", "plan", ("verdict", "baseline", "plan", "cost", "gain")),
+    ("plan --per-phase", "phases", ("phases", "cross")),
+)
+"""Commands, the module here whose `page(document, made_by)` makes their page, and the keys that tell their report."""
+
+
+def page_of(document: Mapping[str, Any], made_by: MadeBy) -> Page:
+    """The page of a report. document: the object that a command prints with `--format json`.
+
+    Raises `UsageError` for an object that is no report, or one that a part is missing of.
+    """
+    module = import_module(f"{__name__}.{kind_of(document)}")
+    try:
+        page: Page = module.page(document, made_by)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        what = f"a part of the report is missing or of another version ({type(error).__name__}: {error})"
+        raise UsageError(what, where="report", fix="make it again with this version") from error
+    return page
+
+
+def kind_of(document: Mapping[str, Any]) -> str:
+    """The module of the report's kind; raises `UsageError` where no kind has its keys."""
+    for _, module, keys in KINDS:
+        if all(key in document for key in keys):
+            return module
+    known = ", ".join(commands for commands, _, _ in KINDS)
+    raise UsageError("no report", where="report", fix=f"give what these print with --format json: {known}")

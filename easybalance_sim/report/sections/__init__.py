@@ -1,0 +1,1 @@
+"""Parts of pages that answer one question each, made of a report."""
