@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,29 +33,13 @@ def gate(
     from easybalance_sim.gate.checks import of_verdict
     from easybalance_sim.gate.criteria import load_criteria
     from easybalance_sim.gate.judge import judge
+    from easybalance_sim.gate.reading import read_report
 
     ci = CiOutputs(command="gate", junit=junit, github=github)
     with ci.telling(report, *([criteria] if criteria else [])):
-        verdict = judge(_read_report(report), load_criteria(criteria))
+        verdict = judge(read_report(report), load_criteria(criteria))
     content = verdict.to_dict()
     ci.tell(report_table.verdict_line(content), of_verdict(verdict, str(report)))
     table = f"{report_table.verdict_line(content)}\n\n{report_table.of_findings(content)}"
     emit(json.dumps(content, indent=2) if format is Format.JSON else table)
     raise typer.Exit(verdict.exit_code)
-
-
-def _read_report(path: Path) -> dict[str, Any]:
-    from easybalance_sim.errors import CriteriaError
-
-    fix = "give what `ebsim plan --format json` printed"
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CriteriaError(f"cannot read: {error.strerror}", where=str(path), fix="check the path") from error
-    except (ValueError, RecursionError) as error:
-        raise CriteriaError(f"not JSON: {error}", where=str(path), fix=fix) from error
-    if not isinstance(report, dict):
-        raise CriteriaError("the file holds no JSON object", where=str(path), fix=fix)
-    if report.get("lossy") is True:
-        raise CriteriaError("holds lossy router settings, which no gate judges", where=str(path), fix=fix)
-    return report

@@ -1,15 +1,33 @@
-"""Numbers of a report by their JSON path, with errors that name it."""
+"""A report from its file, and its numbers by their JSON path, with errors that name it."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import CriteriaError
 
 _REPORT = "give the object that `ebsim plan --format json` or `ebsim replay --format json` prints"
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises `CriteriaError` for anything else and for lossy settings."""
+    fix = "give what `ebsim plan --format json` printed"
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CriteriaError(f"cannot read: {error.strerror}", where=str(path), fix="check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise CriteriaError(f"not JSON: {error}", where=str(path), fix=fix) from error
+    if not isinstance(report, dict):
+        raise CriteriaError("the file holds no JSON object", where=str(path), fix=fix)
+    if report.get("lossy") is True:
+        raise CriteriaError("holds lossy router settings, which no gate judges", where=str(path), fix=fix)
+    return report
 
 
 def number(report: Mapping[str, Any], path: str, under: str = "") -> float:
