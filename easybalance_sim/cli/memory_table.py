@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import filled, worded
 
 UNKNOWN = "not known (say --model)"
 
@@ -20,12 +20,12 @@ def of_memory(memory: Mapping[str, Any]) -> str:
         ("  staging of experts that arrive", _bytes(memory["staging_bytes"])),
         (
             "  dispatch buffer of the fullest step",
-            f"{_bytes(buffer['bytes'])}: up to {buffer['sent_per_rank']:,} tokens sent by a rank,",
+            f"{_bytes(buffer['bytes'])}: up to {buffer['sent_per_rank']:,} tokens sent by a rank, "
+            f"{buffer['tokens_per_rank']:,} copies taken in, {buffer['tokens_per_expert']:,} for one slot",
         ),
-        ("", f"{buffer['tokens_per_rank']:,} copies taken in, {buffer['tokens_per_expert']:,} for one slot"),
         ("  activations of the fullest step", _bytes(memory["activation_bytes"])),
     ]
-    return "\n".join([aligned(rows, left=2), *(f"WARNING: {warning}" for warning in memory["warnings"])])
+    return "\n".join([worded(rows), *(filled(f"WARNING: {warning}") for warning in memory["warnings"])])
 
 
 def _lost(tokens: int, memory: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.cli import report_table
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, filled
 
 _ROWS = (
     ("rank imbalance, mean", ("rank_imbalance", "mean"), "{:.3f}"),
@@ -33,10 +33,12 @@ def _cross(cross: Mapping[str, Any]) -> str:
             rows.append((f"  {label}", *(form.format(plan[section][name]) for plan in plans.values())))
     return "\n".join(
         [
-            f"the plans differ in {cross['differing_experts']:,} of {cross['placed_experts']:,} placed experts, ranks "
-            "renamed where that is free",
+            filled(
+                f"the plans differ in {cross['differing_experts']:,} of {cross['placed_experts']:,} placed experts, "
+                "ranks renamed where that is free"
+            ),
             aligned(rows),
-            _worth(on),
+            filled(_worth(on)),
         ]
     )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import Console, aligned
+from easybalance_sim.cli.console import Console
+from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
 from easybalance_sim.cli.memory_table import of_memory
 from easybalance_sim.cli.stress_table import of_stress
 
@@ -30,9 +30,6 @@ _ROWS = (
     ("  of each window, mean", "lower_bound_per_window.mean", "{:.3f}"),
     ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
 )
-WIDTH = 100
-"""Columns that a line may have where its text can be broken."""
-
 _FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst")
 
 
@@ -57,17 +54,12 @@ def of_replay(report: Mapping[str, Any]) -> str:
 
 
 def of_findings(verdict: Mapping[str, Any]) -> str:
-    """One line per criterion of a `verdict` section."""
+    """One line per criterion of a `verdict` section, its note beneath."""
     rows = [("", "criterion", "limit", "observed")]
     for finding in verdict["findings"]:
         observed = "–" if finding["observed"] is None else f"{finding['observed']:.4g}"
         rows.append(("ok" if finding["ok"] else "NO", finding["criterion"], f"{finding['limit']:g}", observed))
-    beside = sum(max(map(len, column)) for column in zip(*rows, strict=True)) + 2 * len(rows[0])
-    broken: list[tuple[str, ...]] = [(*rows[0], "")]
-    for row, finding in zip(rows[1:], verdict["findings"], strict=True):
-        first, *others = textwrap.wrap(finding["note"], WIDTH - beside) or [""]
-        broken += [(*row, first), *(("", "", "", "", line) for line in others)]
-    return aligned(broken, left=5)
+    return noted(rows, ["", *(finding["note"] for finding in verdict["findings"])], left=4)
 
 
 def warn_of_first_run(console: Console, takes: str = "some 10 seconds") -> None:
@@ -109,11 +101,11 @@ def _headline(report: Mapping[str, Any], place: str) -> str:
         _judged_on(report),
     ]
     model, _, reasons = cost["label"].partition(" · uncalibrated: ")
-    why = [f"uncalibrated: {reasons}"] if reasons else []
-    for number, text in enumerate((model, *why, cost["communication"])):
-        lines += textwrap.wrap(
-            text, WIDTH, initial_indent=" " * 9 if number else "seconds: ", subsequent_indent=" " * 9
-        )
+    seconds = [model, *([f"uncalibrated: {reasons}"] if reasons else []), cost["communication"]]
+    blanks = " " * len("seconds: ")
+    lines = [line for text in lines for line in wrapped(text)]
+    for number, text in enumerate(seconds):
+        lines += wrapped(text, first=blanks if number else "seconds: ", then=blanks)
     return "\n".join(lines)
 
 
@@ -155,13 +147,15 @@ def _judged_on(report: Mapping[str, Any]) -> str:
 
 def _comparison(report: Mapping[str, Any]) -> str:
     before, after = report["baseline"], report["plan"]
-    rows = [("", f"{before['policy']} (baseline)", f"{after['policy']} (plan)", "change")]
+    rows = [("", "baseline", "plan", "change")]
     for label, path, form in _ROWS:
         old, new = _value(before, path), _value(after, path)
         if path == "memory_bytes_per_rank":
             old, new = old / 1e6, new / 1e6
         rows.append((label, form.format(old), form.format(new), _change(old, new)))
-    return "\n".join([aligned(rows), _room(after, report), *_promise(report), _migration(report["migration"])])
+    names = f"baseline: {before['policy']} · plan: {after['policy']}"
+    below = (_room(after, report), *_promise(report), _migration(report["migration"]))
+    return "\n".join([filled(names), aligned(rows), *map(filled, below)])
 
 
 def _room(plan: Mapping[str, Any], report: Mapping[str, Any]) -> str:
@@ -172,7 +166,7 @@ def _room(plan: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     if share is not None and share < 0:
         taken = "this one is worse than the baseline"
     return (
-        f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f}; {taken}\n"
+        f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f}; {taken} "
         f"(none with {plan['slots']} slots can be under {bound:.3f})"
     )
 
@@ -216,7 +210,7 @@ def _candidates(report: Mapping[str, Any]) -> str:
         rows.append((*cells, f"{row['objective_us']:.1f}"))
     legend = "imbalance: mean, P99, mean of the worst 5 % expected of other windows; µs/step: the objective"
     front = ["* Pareto front: no candidate has a lower worst 5 % at as low a price"] if nodes or moving else []
-    return "\n".join([aligned(rows, left=2), *textwrap.wrap(legend, WIDTH), *front])
+    return "\n".join([aligned(rows, left=2), *map(filled, [legend, *front])])
 
 
 def _value(section: Mapping[str, Any], path: str) -> float:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import filled, noted
 
-_HEAD = (
-    "",
-    "under stress",
-    "worst case",
-    "imbalance mean",
-    "P99",
-    "P99 step, µs",
-    "change",
-)
+_HEAD = ("", "under stress", "imbalance mean", "P99", "P99 step, µs", "change")
 
 
 def of_stress(report: Mapping[str, Any]) -> list[str]:
@@ -23,12 +15,14 @@ def of_stress(report: Mapping[str, Any]) -> list[str]:
     if "stress" not in report:
         return []
     findings = {finding["criterion"]: finding for finding in report["verdict"]["findings"]}
-    rows = [_HEAD]
+    rows, notes = [_HEAD], [""]
     for name, scenario in report["stress"].items():
-        cells = _worst(report, name) if scenario["cases"] else tuple("–" for _ in _HEAD[2:])
+        worst, cells = _worst(report, name) if scenario["cases"] else ("", ("–",) * len(_HEAD[2:]))
         rows.append((_mark(findings[f"stress.{name}"]), name, *cells))
+        notes.append(f"worst case: {worst}" if worst != name and scenario["cases"] else "")
     whys = [f"{name}: {of['not_judged']}" for name, of in report["stress"].items() if of["not_judged"]]
-    return ["\n".join([aligned(rows, left=3), *whys, *_lost(report), *_left_out(report["stress"])])]
+    below = map(filled, [*whys, *_lost(report), *_left_out(report["stress"])])
+    return ["\n".join([noted(rows, notes, left=2), *below])]
 
 
 def _mark(finding: Mapping[str, Any]) -> str:
@@ -37,14 +31,13 @@ def _mark(finding: Mapping[str, Any]) -> str:
     return "ok" if finding["ok"] else "NO"
 
 
-def _worst(report: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Cells of the worst case of a scenario."""
+def _worst(report: Mapping[str, Any], name: str) -> tuple[str, tuple[str, ...]]:
+    """The worst case of a scenario, and its cells."""
     from easybalance_sim.gate.stress import worst_step
 
     worst = worst_step(report, name).case
     case = next(case for case in report["stress"][name]["cases"] if case["name"] == worst)
-    return (
-        worst,
+    return worst, (
         _pair(case, "rank_imbalance", "mean", "{:.3f}"),
         _pair(case, "rank_imbalance", "p99", "{:.3f}"),
         _pair(case, "step_us", "p99", "{:,.0f}"),

@@ -24,8 +24,9 @@ def test_every_number_has_its_unit() -> None:
         "  KV cache lost to its additional slots  36,348 tokens (3.1 %)",
         "  one more slot in every layer           2.6 GB",
         "  staging of experts that arrive         88.1 MB",
-        "  dispatch buffer of the fullest step    32.7 kB: up to 1,129 tokens sent by a rank,",
-        "                                         4,000 copies taken in, 77 for one slot",
+        "  dispatch buffer of the fullest step    32.7 kB: up to 1,129 tokens sent by a",
+        "                                         rank, 4,000 copies taken in, 77 for one",
+        "                                         slot",
         "  activations of the fullest step        999 B",
     ]
 

@@ -1,0 +1,230 @@
+"""Text within 80 columns whatever stands in it: sentences are wrapped, tables narrowed, folded or cut in parts.
+
+The width does not depend on the terminal, so that logs and diffs stay the same. Only a path may be wider: it is never
+broken.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+WIDTH = 80
+LEAST_LABEL, LEAST_WORDS = 12, 24
+_GAP = "  "
+_UNIT = re.compile(r"(%|×|[mµn]?s|[kMGT]?B(/s)?|[kMG])\W*")
+_PIECE = re.compile(r"[^\s/-]*[/-]+|[^\s/-]+|\s+")
+
+Row = Sequence[str]
+
+
+def shown(text: str) -> int:
+    """Columns that a terminal gives to a text: two to a wide character, none to a combining one."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def wrapped(text: str, *, first: str = "", then: str = "  ", width: int = WIDTH) -> list[str]:
+    """Lines of a text. first, then: what the first line and the others begin with.
+
+    A number stays with its unit. A word longer than a line is cut, unless it looks like a path.
+    """
+    lines, line, begun = [], first, False
+    for word in _kept_together(text.split()):
+        if begun and shown(line) + 1 + shown(word) > width:
+            lines.append(line)
+            line, begun = then, False
+        while not begun and shown(line) + shown(word) > width and not _is_path(word):
+            taken = _cut(word, max(1, width - shown(line)))
+            lines.append(line + word[:taken])
+            line, word = then, word[taken:]
+        line += f" {word}" if begun else word
+        begun = True
+    return [*lines, line.rstrip()]
+
+
+def filled(text: str, *, then: str = "  ") -> str:
+    """`wrapped` as one text."""
+    return "\n".join(wrapped(text, then=then))
+
+
+def amount(count: float) -> str:
+    """A count in few digits: whole below ten million, then as 12.3 M or 4.56 G."""
+    for least, size, unit in ((1e9, 1e9, "G"), (1e7, 1e6, "M")):
+        if abs(count) >= least:
+            share = count / size
+            return f"{share:,.0f} {unit}" if abs(share) >= 100 else f"{share:.3g} {unit}"
+    return f"{count:,.0f}"
+
+
+def aligned(rows: Sequence[Row], *, left: int = 1) -> str:
+    """Rows of texts as columns, the first row as their heads; the first `left` columns to the left, the others right.
+
+    Too wide a table gets heads of several lines, then a line of its own for each long label; a table whose figures
+    alone are too wide comes in parts, each with its labels.
+    """
+    parts: list[str] = []
+    start, end = left, len(rows[0])
+    while start < end or not parts:
+        stops = range(end, start, -1)
+        stop = next((stop for stop in stops if _part(rows, left, start, stop).fits), min(start + 1, end))
+        parts.append("\n".join(_part(rows, left, start, stop).all_lines()))
+        start = max(stop, start + 1)
+    return "\n\n".join(parts)
+
+
+def worded(rows: Sequence[Row], *, left: int = 1) -> str:
+    """As `aligned`, but the last column holds words: to the left, wrapped in the room beside the others."""
+    table = _Table([row[:-1] for row in rows], left, WIDTH - LEAST_WORDS - len(_GAP))
+    beside = table.width + len(_GAP)
+    lines = []
+    for number, row in enumerate(rows):
+        *before, last = table.lines(number)
+        words = wrapped(row[-1], then="", width=WIDTH - beside)
+        beginning = last + " " * (beside - shown(last))
+        lines += [*before, beginning + words[0], *(" " * beside + line for line in words[1:])]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def noted(rows: Sequence[Row], notes: Sequence[str], *, left: int = 1) -> str:
+    """As `aligned`, with a note under each row, "" for none; it begins two columns inside the label."""
+    table = _Table(rows, left, WIDTH)
+    indent = " " * (table.label_at + 2)
+    lines = []
+    for number, note in enumerate(notes):
+        lines += [*table.lines(number), *(wrapped(note, first=indent, then=indent) if note else ())]
+    return "\n".join(lines)
+
+
+class _Table:
+    """Columns as narrow as they have to be."""
+
+    def __init__(self, rows: Sequence[Row], left: int, room: int) -> None:
+        self.rows, self.left, self.room = rows, left, room
+        self.heads = [[head] for head in rows[0]]
+        self.figures = [max((shown(row[column]) for row in rows[1:]), default=0) for column in range(len(rows[0]))]
+        self.label = max(range(left), key=lambda column: self.widths[column], default=0)
+        self._narrow_heads()
+        self.longest_label = self.widths[self.label]
+        if not self.fits:
+            self._fold_labels()
+
+    @property
+    def widths(self) -> list[int]:
+        """Of every column."""
+        both = zip(self.heads, self.figures, strict=True)
+        return [max(figures, *map(shown, head)) for head, figures in both]
+
+    @property
+    def width(self) -> int:
+        """Of the whole table."""
+        return sum(self.widths) + len(_GAP) * (len(self.heads) - 1)
+
+    @property
+    def fits(self) -> bool:
+        """Whether no line is too wide."""
+        return self.width <= self.room
+
+    @property
+    def label_at(self) -> int:
+        """Where the label column begins."""
+        return sum(width + len(_GAP) for width in self.widths[: self.label])
+
+    def all_lines(self) -> list[str]:
+        """The whole table."""
+        return [line for number in range(len(self.rows)) for line in self.lines(number)]
+
+    def lines(self, number: int) -> list[str]:
+        """Of one row: several for heads and for a long label."""
+        row = self.rows[number]
+        if number == 0:
+            most = max(map(len, self.heads))
+            stacked = [[""] * (most - len(head)) + head for head in self.heads]
+            return [self._line(cells) for cells in zip(*stacked, strict=True)]
+        if shown(row[self.label]) <= self.widths[self.label]:
+            return [self._line(row)]
+        before = self._line(row[: self.label])
+        indent = " " * self.label_at
+        first = before + indent[shown(before) :]
+        others = ["" if column <= self.label else text for column, text in enumerate(row)]
+        return [*wrapped(row[self.label], first=first, then=indent), self._line(others)]
+
+    def _line(self, cells: Row) -> str:
+        texts = []
+        for column, (text, width) in enumerate(zip(cells, self.widths, strict=False)):
+            blanks = " " * (width - shown(text))
+            texts.append(text + blanks if column < self.left else blanks + text)
+        return _GAP.join(texts).rstrip()
+
+    def _narrow_heads(self) -> None:
+        """Break heads, the one that would save most first, until the table fits or none can be broken further."""
+        least = [_narrowed(head, 1) for head in self.rows[0]]
+        while not self.fits:
+            widths = self.widths
+            gains = [
+                width - max(figures, *map(shown, head))
+                for width, figures, head in zip(widths, self.figures, least, strict=True)
+            ]
+            column = max(range(len(gains)), key=gains.__getitem__)
+            if not gains[column]:
+                return
+            self.heads[column] = _narrowed(self.rows[0][column], widths[column] - 1)
+
+    def _fold_labels(self) -> None:
+        """Give the label column what the others leave, if that is enough for short labels."""
+        left = self.room - (self.width - self.widths[self.label])
+        if left >= LEAST_LABEL:
+            labels = [shown(row[self.label]) for row in self.rows[1:]]
+            self.heads[self.label] = _narrowed(self.rows[0][self.label], left)
+            self.figures[self.label] = max((width for width in labels if width <= left), default=0)
+
+
+def _part(rows: Sequence[Row], left: int, start: int, stop: int) -> _Table:
+    """The labels and some of the other columns."""
+    return _Table([(*row[:left], *row[start:stop]) for row in rows], left, WIDTH)
+
+
+def _narrowed(head: str, width: int) -> list[str]:
+    """A head in lines of at most `width` columns where it can be broken: at blanks, behind / and -."""
+    lines = [""]
+    for piece in _PIECE.findall(head):
+        if shown((lines[-1] + piece).rstrip()) > width and lines[-1].strip():
+            lines.append("")
+        lines[-1] += piece
+        if not lines[-1].strip():
+            lines[-1] = ""
+    return [line.rstrip() for line in lines]
+
+
+def _kept_together(words: Sequence[str]) -> Iterator[str]:
+    """Words, a unit in one with its number."""
+    held = ""
+    for word in words:
+        if held and held[-1].isdigit() and _UNIT.fullmatch(word):
+            held += f" {word}"
+        else:
+            yield from [held] * bool(held)
+            held = word
+    yield from [held] * bool(held)
+
+
+def _is_path(word: str) -> bool:
+    return "/" in word or "\\" in word or bool(PurePath(word).suffix)
+
+
+def _cut(word: str, room: int) -> int:
+    """Characters of a word that fit into so many columns, one at least."""
+    taken, used = 0, 0
+    for character in word:
+        used += _cells(character)
+        if used > room:
+            break
+        taken += 1
+    return max(1, taken)
+
+
+def _cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
