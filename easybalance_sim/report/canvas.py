@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
@@ -22,6 +24,7 @@ WIDTH = 5.0
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
+    "text.parse_math": False,
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.color": INK,
@@ -49,19 +52,19 @@ def svg_of(chart: Chart, name: str) -> str:
     return _saved(chart, name, "svg", facecolor="white").decode()
 
 
-def inline_svg_of(chart: Chart, name: str) -> str:
-    """The chart as an `<svg>` element for a page: colours are CSS variables (`THEME`), ids begin with `name`, no size
-    but the view box. Hidden from screen readers: the page says the words."""
+def inline_svg_of(chart: Chart, name: str, alt: str) -> str:
+    """The chart as an `<svg>` element for a page: one image with the text `alt` for those who cannot see it, colours
+    are CSS variables (`THEME`), ids begin with `name`, no size but the view box."""
     text = _saved(chart, name, "svg", facecolor="none").decode()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.DOTALL)
     for colour, variable in THEME.items():
         text = text.replace(colour, f"var({variable})")
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
-    text = re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", text)
+    text = _shortened(_renamed(text, name))
     opening = text[: text.index(">") + 1]
     box = re.search(r'viewBox="[^"]+"', opening)
-    plain = f'<svg {box.group(0) if box else ""} xmlns:xlink="http://www.w3.org/1999/xlink" aria-hidden="true">'
+    spoken = f'role="img" aria-label="{escape(alt, quote=True)}"'
+    plain = f'<svg {box.group(0) if box else ""} xmlns:xlink="http://www.w3.org/1999/xlink" {spoken}>'
     return plain + text[len(opening) :].rstrip()
 
 
@@ -70,10 +73,28 @@ def png_of(chart: Chart, name: str) -> bytes:
     return _saved(chart, name, "png", facecolor="white")
 
 
+def _renamed(text: str, name: str) -> str:
+    """Ids that something refers to begin with `name`, the others go."""
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
+    text = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
+    return re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", text)
+
+
+def _shortened(text: str) -> str:
+    """Places to a hundredth of a point, the page's own letters, nothing that nobody sees."""
+    text = re.sub(r' (?:d|x|y)="[^"<>]+"', lambda found: re.sub(r"(\.\d\d)\d+|\s+$|\n", r"\1", found[0]), text)
+    text = re.sub(r' transform="rotate\(-?0 [^"]*"|font-family: [^;"<>]+; ', "", text)
+    return re.sub(r">\s+<", "><", text)
+
+
 def _saved(chart: Chart, name: str, kind: Literal["svg", "png"], facecolor: str) -> bytes:
     out = io.BytesIO()
     about: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
-    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
+    # What a user's own matplotlibrc says must not change a report.
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()
+        mpl.rcParams.update({**STYLE, "svg.hashsalt": name})
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         drawing = Figure(figsize=chart.size, layout="constrained")
         chart.draw(drawing)
         drawing.savefig(out, format=kind, metadata=about, facecolor=facecolor, dpi=200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 Cell = str | int | float | None
 
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,]+(e[+-]?\d+)?[\s\w%/]*$)")
+"""As a number with its sign and unit does not begin."""
+
 LIBRARIES = ("numpy", "numba", "pyarrow", "matplotlib")
 
 
@@ -29,12 +33,20 @@ class DataTable:
     rows: tuple[tuple[Cell, ...], ...]
 
     def csv(self) -> str:
-        """The table as CSV text with a header line; numbers as Python writes them, None as an empty cell."""
+        """The table as CSV text with a header line; numbers with 7 digits at least, None as an empty cell.
+
+        Words that a spreadsheet would take for a formula begin with `'`: names in a report come from recordings.
+        """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerows([_written(cell) for cell in row] for row in (self.columns, *self.rows))
         return out.getvalue()
+
+
+def _written(cell: Cell) -> Cell:
+    if isinstance(cell, float) and not cell.is_integer():
+        return f"{cell:.7g}"
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
 class Chart(Protocol):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NUMBERS_UP_TO = 12
 """Columns up to which every cell shows its number."""
+LARGE = 4096
+"""Cells."""
 DIM = 0.55
 """Share of the scale from which a cell is light enough for dark letters."""
 
@@ -55,7 +57,9 @@ class HeatMap:
         return WIDTH, 0.75 + len(self.panels) * (each + 0.35)
 
     def table(self) -> DataTable:
-        """One row per cell."""
+        """One row per cell; of a large map one per row, with a column per column: a page must stay small."""
+        if len(self.panels) * len(self.rows) * len(self.columns) > LARGE:
+            return self._wide_table()
         named = len(self.panels) > 1
         rows: list[tuple[Cell, ...]] = []
         for panel in self.panels:
@@ -64,6 +68,15 @@ class HeatMap:
                 for column, value in zip(self.columns, line, strict=True):
                     rows.append((*first, row, column, None if np.isnan(value) else value))
         return DataTable(columns=(*(("panel",) if named else ()), self.row, self.column, self.value), rows=tuple(rows))
+
+    def _wide_table(self) -> DataTable:
+        lines = (
+            (panel.title, row, *(None if np.isnan(value) else value for value in line))
+            for panel in self.panels
+            for row, line in zip(self.rows, panel.values.tolist(), strict=True)
+        )
+        columns = (f"{self.value}: panel", self.row, *(f"{self.column} {column}" for column in self.columns))
+        return DataTable(columns=columns, rows=tuple(lines))
 
     def draw(self, drawing: Figure) -> None:
         """One image per panel and a colour bar for all."""

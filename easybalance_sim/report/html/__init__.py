@@ -1,0 +1,1 @@
+"""Pages as HTML: one self-contained file, or a fragment for a notebook."""

@@ -1,0 +1,106 @@
+"""A page as HTML without scripts and without anything fetched: a file of its own, or a fragment for a notebook."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from easybalance_sim.report.canvas import inline_svg_of
+from easybalance_sim.report.content import Block, Cell, DataTable, Facts, Figure, Page, Table
+
+FEW_ROWS, FEW_COLUMNS = 24, 8
+"""Data of a figure that are shown as a table, too: no more than that."""
+
+_NUMBER = re.compile(r"[-+−±~≈<>≤≥ ]*\d[\d.,  ]*(e[-+]?\d+)?( ?[%×xµ°a-zA-Z]{1,4}(/[a-zA-Z]+)?)?")
+_NOTHING = {"", "–", "-", "n/a"}
+
+
+def html_of(page: Page) -> str:
+    """The page as one file: no script, nothing from the network, light and dark, for screens, phones and paper."""
+    return _rendered("page.html.j2", page, prefix="")
+
+
+def fragment_of(page: Page) -> str:
+    """The page as one `<div class="ebsim-report">` for a notebook: verdict and key facts open, the rest folded away.
+
+    Ids begin with a number made from the page: several fragments may stand in one document.
+    """
+    return _rendered("fragment.html.j2", page, prefix=f"e{_fingerprint(page):08x}-")
+
+
+def csv_link(table: DataTable) -> str:
+    """The table as the address of a download, `data:text/csv;…`."""
+    return "data:text/csv;charset=utf-8," + quote(table.csv(), safe=",;:/()*+-_.!~@$'=?[]|{}")
+
+
+def _fingerprint(page: Page) -> int:
+    shown = (page.title, page.subtitle, repr(page.key), *(figure.chart.table().csv() for figure in page.figures()))
+    return zlib.crc32("\0".join(shown).encode())
+
+
+def _rendered(template: str, page: Page, prefix: str) -> str:
+    return _templates().get_template(template).render(page=page, prefix=prefix)
+
+
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("easybalance_sim.report", "html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.globals |= {"style": _style, "svg": _svg, "csv_link": csv_link, "data_of": _data, "numeric": _numeric}
+    found.globals |= {"few_rows": FEW_ROWS, "few_columns": FEW_COLUMNS}
+    found.filters["shown"] = _shown
+    found.tests |= {"figure": _is_figure, "table": _is_table, "facts": _is_facts}
+    return found
+
+
+@cache
+def _style(name: str) -> Markup:
+    text = (resources.files(__package__) / name).read_text(encoding="utf-8")
+    return Markup(re.sub(r"\s*\n\s*", "\n", text).strip())
+
+
+def _svg(figure: Figure, prefix: str) -> Markup:
+    return Markup(inline_svg_of(figure.chart, prefix + figure.name, figure.alt))
+
+
+def _data(block: Figure | Table) -> DataTable:
+    return block.chart.table() if isinstance(block, Figure) else DataTable(columns=block.columns, rows=block.rows)
+
+
+def _numeric(rows: Sequence[Sequence[Cell]], count: int) -> list[bool]:
+    """Of every column whether all its cells are numbers, with a unit at most, or empty."""
+    cells = [[row[column] for row in rows] for column in range(count)]
+    return [bool(column) and all(_is_number(cell) for cell in column) for column in cells]
+
+
+def _is_number(cell: Cell) -> bool:
+    return not isinstance(cell, str) or cell.strip() in _NOTHING or _NUMBER.fullmatch(cell.strip()) is not None
+
+
+def _shown(cell: Cell) -> str:
+    """Data as people read it: six digits, nothing for no value."""
+    return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def _is_figure(block: Block) -> bool:
+    return isinstance(block, Figure)
+
+
+def _is_table(block: Block) -> bool:
+    return isinstance(block, Table)
+
+
+def _is_facts(block: Block) -> bool:
+    return isinstance(block, Facts)
