@@ -80,7 +80,7 @@ def fit_and_judge(request: PlanRequest, tell: Listener) -> Made:
     before, after, least = traffic.replay([plans[0], best.plan, floor], side, session.bench)
     clock.lap("replay")
     split = _split_section(traffic, windows, session.meta.top_k, after, side)
-    report = assemble(session, before, after, least, split)
+    report = assemble(session, traffic, before, after, least, split)
     tell_of_bursts(report["memory"], tell)
     report["fit"] = _fit_section(candidates[0], best, session)
     report["candidates"] = candidate_rows(candidates)
@@ -163,7 +163,9 @@ def _document(
             },
         ),
         dispatch=session.bench.rule,
-        evidence={name: value for name, value in report.items() if name not in ("verdict", "migration", "load")},
+        evidence={
+            name: value for name, value in report.items() if name not in ("verdict", "migration", "load", "maps")
+        },
         verdict=report["verdict"],
         migration=report["migration"],
         model=session.shape.name,

@@ -73,7 +73,7 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
         "held_out_steps": after.steps,
         "held_out_windows": after.windows,
     }
-    report = assemble(session, before, after, least, split)
+    report = assemble(session, traffic, before, after, least, split)
     tell_of_bursts(report["memory"], tell)
     report["fit"] = _fit_evidence(doc, session, tell)
     if request.stress:

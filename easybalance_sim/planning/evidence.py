@@ -12,6 +12,7 @@ from easybalance_sim.gate.judge import judge
 from easybalance_sim.gate.verdict import Verdict
 from easybalance_sim.plan.migration import migration
 from easybalance_sim.plan.plan import Plan
+from easybalance_sim.planning.maps import maps_section
 from easybalance_sim.planning.memory import memory_section
 from easybalance_sim.planning.monitoring import load_section
 from easybalance_sim.planning.session import Listener, Session
@@ -21,9 +22,14 @@ from easybalance_sim.trace.dataset import TokenTrace
 
 
 def assemble(
-    session: Session, before: Outcome, after: Outcome, floor: Outcome, split: Mapping[str, Any]
+    session: Session,
+    traffic: Traffic,
+    before: Outcome,
+    after: Outcome,
+    floor: Outcome,
+    split: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The report of `after` (the plan) against `before` (the baseline) on the same traffic, still without verdict.
+    """The report of `after` (the plan) against `before` (the baseline) on one side of `traffic`, still without verdict.
 
     floor: a plan made from that traffic, `after` where that is better · split: settings and window numbers of the run.
     Keys are the documented JSON; every number is finite.
@@ -66,6 +72,7 @@ def assemble(
             "share_of_floor": _share(baseline, plan, made_for_it["rank_imbalance"]),
         },
         "load": load_section(session.meta.layers, session.topology.node_of_rank, before, after),
+        "maps": maps_section(session, before, after, traffic.leading),
         "memory": memory_section(session, before, after),
         "migration": dict(migration_between(session, before.plan, after.plan)),
     }

@@ -23,7 +23,7 @@ from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.bounds import window_bound
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.engine import Links
-from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.outcome import Outcome, WindowMarks
 from easybalance_sim.replay.tally import imbalance, rank_sums
 
 MIN_DRAWS = 16
@@ -60,6 +60,7 @@ def replay_counts(
         steps=len(tokens),
         tokens_per_step=float(step_tokens),
         window_imbalance=imbalance(rank_tokens, topology.speed),
+        window_marks=_marks(tokens),
         window_bound=window_bound(tokens, plan.slots_per_rank, topology.speed, whole=False),
         layer_seconds=seconds.ranked,
         layer_bracket=np.stack([seconds.overlapped, seconds.serial], axis=-1),
@@ -79,6 +80,12 @@ def replay_counts(
         speed=topology.speed,
         expected=True,
     )
+
+
+def _marks(tokens: IntArray) -> WindowMarks:
+    """Of windows numbered from 0, a step each."""
+    count = len(tokens)
+    return WindowMarks(ids=np.arange(count), steps=np.ones(count, np.int64), assignments=tokens.sum(axis=2).max(axis=1))
 
 
 def drawn_layer_seconds(

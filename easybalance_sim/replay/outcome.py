@@ -19,17 +19,27 @@ MATRIX_RANKS = 72
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class WindowMarks:
+    """Which windows were replayed. ids: int64[w] as in `LoadWindows`, positions of a count trace · steps: int64[w] with
+    traffic · assignments: int64[w] of the layer that has most."""
+
+    ids: IntArray
+    steps: IntArray
+    assignments: IntArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
     """A plan on traffic.
 
     tokens, steps: how much · tokens_per_step: mean size of the steps behind `layer_seconds` · window_imbalance:
-    float64[w, L] of `tally.imbalance`, NaN without traffic · window_bound: float64[w, L] what no plan with these slots
-    goes below · layer_seconds: float[W, L] by which plans are ranked · layer_bracket: float[W, L, 2] with all
-    communication hidden, with none · active_slots: int64[S+1] how often a rank had that many active slots, over
-    steps × layers × ranks · phase_share: float64[3] shares of dispatch, expert, combine time · expert_tokens: [L, E]
-    assignments · slot_tokens: [L, P] the same of each slot · rank_pairs: [R, R] and node_pairs: [N, N] copies sent ·
-    copy_bytes: bytes of one copy, dispatch + combine · peak: of the fullest steps · speed: float64[R] of the ranks,
-    None = equal · expected: figures are expectations over counts, not a replay of tokens.
+    float64[w, L] of `tally.imbalance`, NaN without traffic · window_marks: of these windows · window_bound: float64[w,
+    L] what no plan with these slots goes below · layer_seconds: float[W, L] by which plans are ranked · layer_bracket:
+    float[W, L, 2] with all communication hidden, with none · active_slots: int64[S+1] how often a rank had that many
+    active slots, over steps × layers × ranks · phase_share: float64[3] shares of dispatch, expert, combine time ·
+    expert_tokens: [L, E] assignments · slot_tokens: [L, P] the same of each slot · rank_pairs: [R, R] and node_pairs:
+    [N, N] copies sent · copy_bytes: bytes of one copy, dispatch + combine · peak: of the fullest steps · speed:
+    float64[R] of the ranks, None = equal · expected: figures are expectations over counts, not a replay of tokens.
     """
 
     plan: Plan
@@ -37,6 +47,7 @@ class Outcome:
     steps: int
     tokens_per_step: float
     window_imbalance: FloatArray
+    window_marks: WindowMarks
     window_bound: FloatArray
     layer_seconds: FloatArray
     layer_bracket: FloatArray

@@ -11,7 +11,7 @@ from easybalance_sim.cost.layer import LayerSeconds
 from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.plan.bounds import window_bound
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.outcome import Outcome, WindowMarks
 
 MOST_SECONDS = 1 << 21
 """Pairs of step and layer whose seconds are kept; of more steps a random sample stays."""
@@ -77,7 +77,7 @@ class Tally:
 
     def outcome(self, copy_bytes: float) -> Outcome:
         """Everything so far as a value; copy_bytes: bytes of one copy, dispatch + combine."""
-        ratios, bounds = self._ratios.by_window()
+        marks, ratios, bounds = self._ratios.by_window()
         kept = self._seconds.kept()
         return Outcome(
             plan=self.plan,
@@ -85,6 +85,7 @@ class Tally:
             steps=self.steps,
             tokens_per_step=self.tokens / max(self.steps, 1),
             window_imbalance=ratios,
+            window_marks=marks,
             window_bound=bounds,
             layer_seconds=kept[..., 0],
             layer_bracket=kept[..., 1:],
@@ -183,21 +184,27 @@ class _Ratios:
         self._closed.append(later._closed)
         self._last = later._last
 
-    def by_window(self) -> tuple[FloatArray, FloatArray]:
-        """float64[w, L] imbalance per window and layer, and what no plan goes below; a last window cut short is left
-        out if others exist, layers without traffic are NaN."""
+    def by_window(self) -> tuple[WindowMarks, FloatArray, FloatArray]:
+        """The windows, float64[w, L] imbalance per window and layer, and what no plan goes below; a last window cut
+        short is left out if others exist, layers without traffic are NaN."""
         every = _Closed.none(self._plan.layers)
         every.append(self._judged(self._first))
         every.append(self._closed)
         every.append(self._judged(self._last))
-        steps, ratios, bounds = every.joined()
+        ids, steps, assignments, ratios, bounds = every.joined()
         whole = slice(0, -1) if len(steps) > 1 and steps[-1] < steps.max() else slice(None)
-        return ratios[whole], bounds[whole]
+        return (
+            WindowMarks(ids=ids[whole], steps=steps[whole], assignments=assignments[whole]),
+            ratios[whole],
+            bounds[whole],
+        )
 
     def _judged(self, windows: _Windows | None) -> _Closed:
         found = _Closed.none(self._plan.layers)
         if windows is not None and len(windows.ids):
+            found.ids.append(windows.ids)
             found.steps.append(windows.steps)
+            found.assignments.append(windows.slot_tokens.sum(axis=2).max(axis=1))
             found.ratios.append(imbalance(rank_sums(windows.slot_tokens, self._plan), self._speed))
             experts = expert_sums(windows.slot_tokens, self._plan)
             found.bounds.append(window_bound(experts, self._plan.slots_per_rank, self._speed))
@@ -206,26 +213,32 @@ class _Ratios:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Closed:
-    """Windows to which nothing is added any more. steps: int64[w], ratios, bounds: float64[w, L]; in pieces."""
+    """Windows to which nothing is added any more. ids, steps, assignments: int64[w] as of `WindowMarks` ·
+    ratios, bounds: float64[w, L]; in pieces."""
 
+    ids: list[IntArray]
     steps: list[IntArray]
+    assignments: list[IntArray]
     ratios: list[FloatArray]
     bounds: list[FloatArray]
 
     @classmethod
     def none(cls, layers: int) -> _Closed:
-        empty = np.zeros((0, layers))
-        return cls(steps=[np.zeros(0, np.int64)], ratios=[empty], bounds=[empty])
+        empty, none = np.zeros((0, layers)), np.zeros(0, np.int64)
+        return cls(ids=[none], steps=[none], assignments=[none], ratios=[empty], bounds=[empty])
 
     def append(self, later: _Closed) -> None:
         """These and later ones."""
+        self.ids.extend(later.ids)
         self.steps.extend(later.steps)
+        self.assignments.extend(later.assignments)
         self.ratios.extend(later.ratios)
         self.bounds.extend(later.bounds)
 
-    def joined(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """steps, ratios and bounds in one piece each."""
-        return np.concatenate(self.steps), np.concatenate(self.ratios), np.concatenate(self.bounds)
+    def joined(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
+        """ids, steps, assignments, ratios and bounds in one piece each."""
+        ids, steps, assignments = map(np.concatenate, (self.ids, self.steps, self.assignments))
+        return ids, steps, assignments, np.concatenate(self.ratios), np.concatenate(self.bounds)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

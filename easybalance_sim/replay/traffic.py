@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.replay.engine import links, outcomes, subject, tally, with_sources
 from easybalance_sim.replay.expected import replay_counts
 from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.workloads import judged_requests, leading
 from easybalance_sim.trace.dataset import TokenTrace
 from easybalance_sim.trace.schema import CountTrace, TokenBatch
 
@@ -84,6 +85,10 @@ class Traffic(Protocol):
 
     def has_held_out(self) -> bool:
         """Whether there is anything to judge on."""
+
+    def leading(self, ids: IntArray) -> tuple[str, ...] | None:
+        """The workload of most requests that run in each judged window, "" where none has more than half; None where
+        that is not known or there is one workload only. ids: int64[w] of `WindowMarks`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -194,6 +199,12 @@ class TokenTraffic:
         """A token split never leaves the held-out side empty."""
         return True
 
+    def leading(self, ids: IntArray) -> tuple[str, ...] | None:
+        """By the first and last steps of requests; not known of windows of seconds."""
+        if not self.windowing.length or len(self.trace.workloads) < 2:
+            return None
+        return leading(self.trace, judged_requests(self.trace, self.selection, self.split), ids, self.windowing.length)
+
     def _windows(self, side: int, windowing: Windowing) -> LoadWindows:
         """Counts of one side, of one in `counted_every` windows."""
         chosen = self.selected(side).sampled(sampling(self.trace.scan(), self.trace.meta, windowing), windowing)
@@ -254,9 +265,10 @@ class CountTraffic:
 
     def replay(self, plans: Sequence[Plan], side: int, bench: Bench) -> list[Outcome]:
         """Expected outcome of every plan on one side."""
-        tokens: IntArray = self.trace.tokens[self.held if side == HELD_OUT else self.fit]
+        places = np.flatnonzero(self.held if side == HELD_OUT else self.fit)
+        tokens: IntArray = self.trace.tokens[places]
         route = links(bench.topology, bench.mode)
-        return [
+        found = [
             replay_counts(
                 tokens,
                 self.trace.meta.top_k,
@@ -269,10 +281,17 @@ class CountTraffic:
             )
             for plan in plans
         ]
+        return [replace(one, window_marks=replace(one.window_marks, ids=places)) for one in found]
 
     def has_held_out(self) -> bool:
         """Whether a window is held out."""
         return bool(self.held.any())
+
+    def leading(self, ids: IntArray) -> tuple[str, ...] | None:
+        """A window of a count trace is of one workload."""
+        if len(self.trace.workloads) < 2:
+            return None
+        return tuple(self.trace.workloads[code] for code in self.trace.workload[ids].tolist())
 
 
 def split_counts(

@@ -49,14 +49,15 @@ def _plan(slots: list[int], per_rank: int, policy: str) -> Plan:
 def report_of(session: Session, before: Plan, after: Plan, floor: Plan | None = None) -> dict[str, Any]:
     traffic = session.traffic("time", 0.5, 0)
     first, second, least = traffic.replay([before, after, floor or after], HELD_OUT, session.bench)
-    report = assemble(session, first, second, least, {**traffic.describe_split(), **WINDOWS})
+    report = assemble(session, traffic, first, second, least, {**traffic.describe_split(), **WINDOWS})
     report["fit"] = None
     return report
 
 
 def test_tokens_of_the_fit_are_not_called_held_out(session: Session) -> None:
-    (outcome,) = session.traffic("time", 0.5, 0).replay([contiguous()], FIT, session.bench)
-    report = assemble(session, outcome, outcome, outcome, {**WINDOWS, "held_out_windows": 0, "held_out_steps": 0})
+    traffic = session.traffic("time", 0.5, 0)
+    (outcome,) = traffic.replay([contiguous()], FIT, session.bench)
+    report = assemble(session, traffic, outcome, outcome, outcome, {**WINDOWS, "held_out_windows": 0, "held_out_steps": 0})
     assert outcome.tokens > 0 and report["split"]["held_out_tokens"] == 0
 
 

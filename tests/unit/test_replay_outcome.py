@@ -14,7 +14,7 @@ import pytest
 from easybalance_sim.cost.memory import expert_memory_bytes
 from easybalance_sim.cost.memory_peak import Peak
 from easybalance_sim.plan.bounds import lower_bound
-from easybalance_sim.replay.outcome import Outcome
+from easybalance_sim.replay.outcome import Outcome, WindowMarks
 from tests.replay_cases import random_plan, small_shape
 
 PLAN = random_plan(0, 2, 6, [3, 4])
@@ -43,6 +43,7 @@ def outcome(**changes: Any) -> Outcome:
             steps=500,
             tokens_per_step=2.0,
             window_imbalance=rising,
+            window_marks=WindowMarks(ids=np.arange(300), steps=np.ones(300, np.int64), assignments=np.full(300, 7)),
             window_bound=1 + (rising - 1) / 2,
             layer_seconds=np.arange(1000.0).reshape(500, 2) * 1e-6,
             layer_bracket=np.arange(1000.0).reshape(500, 2, 1) * np.array([0.5e-6, 1e-6]),
