@@ -6,6 +6,7 @@ The commands are imported inside `main`, so that an interrupt is heard from the 
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import sys
 import time
@@ -13,9 +14,12 @@ import traceback
 from types import FrameType
 from typing import Any
 
+from easybalance_sim import __version__
+from easybalance_sim.cli import voice
 from easybalance_sim.errors import EbsimError
 
 INTERRUPTED, INTERNAL = 130, 70
+LIBRARIES = ("numpy", "numba", "pyarrow", "pandas", "scipy", "matplotlib", "cupy")
 TIDYING_S = 1.0
 """So long after an interrupt another one is not heard: half-written files are being removed."""
 
@@ -43,8 +47,12 @@ def _hear_interrupts() -> None:
 
 
 def _run() -> int:
+    began = time.monotonic()
+    voice.begin()
     try:
         code, said = _ended()
+        if voice.level() == voice.Level.VERBOSE:
+            voice.say(_about(time.monotonic() - began))
     except KeyboardInterrupt:
         code, said = INTERRUPTED, ""
     # What is left is one line and the end: nothing that an interrupt could still save time by.
@@ -52,8 +60,9 @@ def _run() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if code == INTERRUPTED:
         said = "ebsim: interrupted; no file was left half-written"
+    voice.clear()
     if said:
-        sys.stderr.write(f"{said}\n")
+        voice.say(said)
     return code
 
 
@@ -82,6 +91,17 @@ def _of_typer(error: Any) -> tuple[int, str]:
     if type(error).__name__ == "NoArgsIsHelpError":
         return int(error.exit_code), str(error.format_message())
     return _refused(str(error.format_message()), int(error.exit_code))
+
+
+def _about(seconds: float) -> str:
+    """What ran, and for how long: versions of the libraries that were needed, and where kernels ran."""
+    parts = [f"ebsim {__version__}", f"Python {platform.python_version()}"]
+    parts += [f"{name} {sys.modules[name].__version__}" for name in LIBRARIES if name in sys.modules]
+    if "numba" in sys.modules:
+        from easybalance_sim import kernels
+
+        parts.append(kernels.in_use())
+    return f"{', '.join(parts)}; {seconds:.2f} s in all"
 
 
 def _internal(error: Exception) -> tuple[int, str]:

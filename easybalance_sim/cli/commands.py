@@ -31,13 +31,14 @@ from easybalance_sim.cli import (
     sweep,
     trace,
 )
+from easybalance_sim.cli.command import Group
 
 app = typer.Typer(
     name="ebsim",
+    cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(short_help="Write cluster, scenario and gate files for a model.")(init.init)

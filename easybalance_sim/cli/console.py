@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
+from easybalance_sim.cli import voice
+from easybalance_sim.cli.progress import Stage
+from easybalance_sim.cli.voice import Level
 from easybalance_sim.errors import UsageError
-
-QUIET_S = 1.0
-REPEAT_S = 5.0
 
 
 class Format(StrEnum):
@@ -29,29 +28,24 @@ class Console:
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
-        """Print `note: text` on stderr, the first time."""
+        """Print `note: text` on stderr, the first time; with --quiet it is only kept, for the report."""
         if text not in self.notes:
             self.notes.append(text)
-            sys.stderr.write(f"note: {text}\n")
+            say_notes([text])
 
     def progress(self, label: str, total: int) -> Callable[[int], None]:
-        """A stage of `total` units: `label: n %` after a second, now and then (more on a terminal), at last 100 %."""
-        started = last = time.monotonic()
-        done, said, pause = 0, 0, QUIET_S if sys.stderr.isatty() else REPEAT_S
-        one_at_a_time = threading.Lock()
+        """A stage of `total` units begins (an `Amount` says of what); call the result with the units done."""
+        return _silent if voice.level() == Level.QUIET else Stage(label, total).advance
 
-        def advance(units: int) -> None:
-            nonlocal done, said, last
-            with one_at_a_time:
-                done += units
-                now, share = time.monotonic(), min(100, 100 * done // max(total, 1))
-                due = now - started >= QUIET_S and (last == started or now - last >= pause)
-                # A stage that was heard of is also heard to end.
-                if (due or (share == 100 and last != started)) and said < 100:
-                    last, said = now, share
-                    sys.stderr.write(f"{label}: {share} %\n")
+    def took(self, report: Mapping[str, Any]) -> None:
+        """With --verbose: the seconds of the stages of a run, as its report has them."""
+        if voice.level() == Level.VERBOSE and "timing_s" in report:
+            laps = ", ".join(f"{name.replace('_', ' ')} {seconds:.2f}" for name, seconds in report["timing_s"].items())
+            voice.say(f"seconds: {laps}")
 
-        return advance
+
+def _silent(_units: int) -> None:
+    """Hear of progress and say nothing."""
 
 
 def emit(text: str) -> None:
@@ -60,7 +54,8 @@ def emit(text: str) -> None:
     Raises `UsageError` when stdout cannot take it (a full disk).
     """
     try:
-        sys.stdout.write(f"{text}\n")
+        voice.clear()
+        sys.stdout.write(f"{voice.painted(text, sys.stdout)}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         # What is still buffered would fail again when Python flushes at exit.
@@ -81,6 +76,7 @@ def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """Each note as one line on stderr."""
-    for note in notes:
-        sys.stderr.write(f"note: {note}\n")
+    """Each note as one line on stderr, without --quiet."""
+    if voice.level() != Level.QUIET:
+        for note in notes:
+            voice.say(f"note: {note}")

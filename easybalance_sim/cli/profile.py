@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from easybalance_sim.cli import profile_measure, profile_table
+from easybalance_sim.cli.command import Group
 from easybalance_sim.cli.console import Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import OutputFormat
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="profile",
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Hardware profiles: list and show them, fit measured tables (fit), make a profile of them (import), "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from easybalance_sim.cli.command import Group
 from easybalance_sim.cli.trace_check import check
 from easybalance_sim.cli.trace_convert import convert
 from easybalance_sim.cli.trace_loads import loads
@@ -12,6 +13,7 @@ from easybalance_sim.cli.trace_synthesise import synthesise
 
 app = typer.Typer(
     name="trace",
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Make routing traces (convert, synthesise), look at them (summary), check them (check) "

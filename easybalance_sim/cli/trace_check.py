@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.cli.console import Console, Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import OutputFormat, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line
@@ -26,7 +27,7 @@ def check(
     trace = open_trace(traces)
     scan = None
     if isinstance(trace, TokenTrace):
-        scan = trace.check(Console().progress("check", trace.tokens))
+        scan = trace.check(Console().progress("check", Amount(trace.tokens, "tokens")))
     known, notes = facts(trace, scan), scan.notes if scan else ()
     possible = what_ifs(trace)
     if format is Format.TABLE:

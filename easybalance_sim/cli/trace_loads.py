@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.cli import options
 from easybalance_sim.cli.console import Console, Format, aligned, emit
 from easybalance_sim.cli.trace_output import facts, facts_line, without_nan
@@ -72,7 +73,7 @@ def loads(
         plan=placed, topology=topology, rule=_known_rule(dispatch or rule), seed=seed, window_steps=window_steps,
         output=output,
     )  # fmt: skip
-    document = _document(job, run(job, console.progress("loads", _tokens(job, console))), console)
+    document = _document(job, run(job, console.progress("loads", Amount(_tokens(job, console), "tokens"))), console)
     emit(json.dumps(without_nan(document), indent=2) if format is Format.JSON else _text(document))
 
 

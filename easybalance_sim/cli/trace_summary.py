@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.cli.console import Console, Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import Cluster, OutputFormat, Ranks, RanksPerNode, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, without_nan
@@ -48,7 +49,9 @@ def summary(
     windowing = Windowing(steps=window_steps)
     if isinstance(trace, TokenTrace):
         scan = trace.scan()
-        windows, together, every = describe(trace, windowing, Console().progress("summary", trace.tokens))
+        windows, together, every = describe(
+            trace, windowing, Console().progress("summary", Amount(trace.tokens, "tokens"))
+        )
     else:
         scan, windows, together, every = None, windows_of_counts(trace), None, 1
     document = {

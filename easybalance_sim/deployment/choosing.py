@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import FloatArray
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground
@@ -75,7 +76,7 @@ def choose(
     made = [_plans(half, session, tell, max(1, proposals // len(halves))) for half in halves]
     names = [name for name in made[0] if all(name in plans for plans in made)]
     load = load.take(np.arange(load.requests) < MOST_REQUESTS)
-    advance = tell.progress("choosing a plan", (len(names) + 1) * len(halves))
+    advance = tell.progress("choosing a plan", Amount((len(names) + 1) * len(halves), "trials"))
     columns = []
     for half, first, plans in zip(halves, before, made, strict=True):
         rows = [drawn(half.routed, load, seed + more) for more in range(DRAWS)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.deployment import report
 from easybalance_sim.deployment.measure import measure
 from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, prepare, workload_at
@@ -31,7 +32,7 @@ def simulate(request: SimulateRequest, tell: Listener) -> dict[str, Any]:
     wanted = [(BEFORE, mine), (AFTER, mine), (EVEN, mine), (BEFORE, other), (AFTER, other)]
     more = [(key, run_seed) for run_seed in range(seed + 1, seed + DRAWS) for key in (BEFORE, AFTER)]
     total = load.requests * (len(wanted) + len(more)) * len(scenario.pools)
-    advance = tell.progress("serving", total)
+    advance = tell.progress("serving", Amount(total, "requests"))
     runs = [
         measure(
             prepared,

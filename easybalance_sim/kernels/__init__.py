@@ -83,6 +83,13 @@ def _module(backend: str) -> ModuleType:
     return importlib.import_module(f"easybalance_sim.kernels.{_MODULES[backend]}")
 
 
+def in_use() -> str:
+    """Where `auto` kernels run, in words."""
+    if _fastest() == "cuda":
+        return f"kernels on the GPU ({_module('cuda').device_name()})"
+    return f"kernels on the CPU ({cores()} cores)"
+
+
 def layers_at_once() -> int:
     """Layers that a search is best given together: one for each core in use, on a GPU as many as large models have."""
     return GPU_LAYERS if _fastest() == "cuda" else cores()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import IntArray
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
@@ -230,7 +231,7 @@ def _others(session: Session, past: RecordedSteps, plan: Plan, window: int, tell
         more = np.ceil(plan.slots_per_rank * MORE_SLOTS).astype(np.int64)
         slots += [np.minimum(more, plan.experts)] if plan.ranks > 1 else []
     names = [(policy, each) for each in slots for policy in ("window_search", "eplb")]
-    advance = tell.progress("planning alternatives", len(names))
+    advance = tell.progress("planning alternatives", Amount(len(names), "plans"))
     found: dict[str, Plan] = {}
     for policy, each in names:
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, FloatArray, IntArray
 from easybalance_sim.offloading.answer import answers
 from easybalance_sim.offloading.prepare import Batch, Ready, batch_of, prepare
@@ -25,7 +26,7 @@ def run_offload(request: OffloadRequest, tell: Listener) -> dict[str, Any]:
     """The documented JSON object. Raises `EbsimError` subclasses for bad input; writes nothing."""
     ready = prepare(request, tell)
     batches = request.batches or (None,)
-    advance = tell.progress("running caches", len(batches) * len(request.pairs()))
+    advance = tell.progress("running caches", Amount(len(batches) * len(request.pairs()), "caches"))
     report = _head(ready)
     report["batches"] = [_section(ready, at_once, tell, advance) for at_once in batches]
     return {"answers": answers(report), **report}

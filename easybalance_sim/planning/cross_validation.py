@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from easybalance_sim import policies
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import FloatArray, IntArray
 from easybalance_sim.load.folds import Fold
 from easybalance_sim.plan.plan import Plan
@@ -101,7 +102,7 @@ def validate(
     skip: policies that take too long to plan again; with one of them among the plans `STAND_IN` is planned too. Where a
     policy does not apply on a fold, `eplb` stands in for it, as it would in a run. Judged under an even split.
     """
-    advance = problem.progress("cross-validating", len(folds)) if folds else None
+    advance = problem.progress("cross-validating", Amount(len(folds), "folds")) if folds else None
     names = {plan.policy for plan in plans if plan.policy.partition("@")[0] not in skip}
     if len(names) < len({plan.policy for plan in plans}):
         names.add(STAND_IN)

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from easybalance_sim import kernels
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import BoolArray
 from easybalance_sim.cluster.hardware import MODES, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
@@ -194,7 +195,7 @@ def _fingerprints(trace: TokenTrace | CountTrace, tell: Listener) -> tuple[str, 
     paths = [Path(path) for path in trace.paths]
     if not isinstance(trace, TokenTrace):
         return file_fingerprints(paths)
-    hashed = tell.progress("fingerprinting the trace", sum(path.stat().st_size for path in paths))
+    hashed = tell.progress("fingerprinting the trace", Amount(sum(path.stat().st_size for path in paths), "bytes"))
     failed = threading.Event()
 
     def advance(done: int) -> None:
@@ -205,7 +206,7 @@ def _fingerprints(trace: TokenTrace | CountTrace, tell: Listener) -> tuple[str, 
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(file_fingerprints, paths, advance)
         try:
-            trace.scan(tell.progress("scanning the trace", trace.tokens))
+            trace.scan(tell.progress("scanning the trace", Amount(trace.tokens, "tokens")))
             return coming.result()
         except BaseException:
             failed.set()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from easybalance_sim import kernels
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, BoolArray, FloatArray, IntArray, frozen
 from easybalance_sim.load.headroom import most_windows, spread
 from easybalance_sim.plan.plan import Plan
@@ -61,7 +62,7 @@ def from_start(
             out[layers], lowest[layers],
         )  # fmt: skip
 
-    rounds, advance = moves.rounds(), problem.progress("searching", start.layers)
+    rounds, advance = moves.rounds(), problem.progress("searching", Amount(start.layers, "layers"))
     clock = _Budget(problem.effort.budget_s, start.layers)
     clock.probe(lambda count: search(rounds[0], count), rounds[0].stop - rounds[0].start)
     for layers in rounds:

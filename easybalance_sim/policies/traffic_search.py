@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from easybalance_sim import kernels
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray, frozen
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import NotApplicable, Problem, eplb
@@ -108,7 +109,7 @@ def options(problem: Problem, prices: Sequence[float] = PRICES) -> Options:
     """One placement per price and layer; deterministic per seed unless a time budget cuts it short."""
     if len(problem.windows) < FEWEST_WINDOWS:
         raise NotApplicable(f"{len(problem.windows)} windows, a search needs at least {FEWEST_WINDOWS}")
-    walk, advance = _Walk.of(problem, len(prices)), problem.progress("searching", len(prices))
+    walk, advance = _Walk.of(problem, len(prices)), problem.progress("searching", Amount(len(prices), "prices"))
     found = []
     for at, price in enumerate(prices):
         found.append(walk.search(price, problem.seed + at * problem.layers))

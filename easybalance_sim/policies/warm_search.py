@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import BoolArray
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.relabel import keep_slots
@@ -74,7 +75,7 @@ def _shorter(problem: Problem, passes: int) -> Problem:
         proposals=max(1, proposals_of(problem) // PASS_SHARE),
         budget_s=problem.effort.budget_s / passes,
     )
-    advance = problem.progress("searching", passes * problem.layers)
+    advance = problem.progress("searching", Amount(passes * problem.layers, "layers"))
     return replace(problem, effort=effort, progress=lambda label, units: advance)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.errors import ProfileError, UsageError
 from easybalance_sim.kernels.measurable import COPY_DEVICE, COPY_HOST, COPY_PEER, DTYPES
 from easybalance_sim.profiling.tables.measured import EXPERTS, READ, Measurement
@@ -151,7 +152,7 @@ def measure(request: Request, gpu: Gpu, progress: Progress, clock: Callable[[], 
     links = [at for at, point in enumerate(wanted) if point.what != EXPERTS]
     order = [*links, *(len(links) + at for at in spread(len(wanted) - len(links)))]
     experts = _weights(request, gpu)
-    advance = progress(f"measuring {request.dtype} experts on {gpu.about.name}", len(order))
+    advance = progress(f"measuring {request.dtype} experts on {gpu.about.name}", Amount(len(order), "points"))
     found: dict[int, Measurement] = {}
     lacking = 0
     for done, at in enumerate(order):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener, Session, open_session
@@ -17,7 +18,7 @@ from easybalance_sim.rebalancing.request import FEWEST_WINDOWS, NEVER, STATIC, R
 from easybalance_sim.rebalancing.start import first_plans
 from easybalance_sim.simulate.rebalance.controllers import Controller
 from easybalance_sim.simulate.rebalance.loop import Course, run
-from easybalance_sim.simulate.rebalance.report import course_section
+from easybalance_sim.simulate.rebalance.report import course_section, times_of
 from easybalance_sim.simulate.rebalance.serving import Service
 
 
@@ -48,7 +49,7 @@ class Prepared:
         """Every loop over the windows from `begin` to before `end`."""
         plans = [(loop, self.first_plan(loop.name)) for loop in controllers]
         windows = windows_of(self.service, self.load, begin, end)
-        return run(windows, plans, self.service, tell.progress("serving", end - begin))
+        return run(windows, plans, self.service, tell.progress("serving", Amount(end - begin, "windows")))
 
 
 def rebalance(request: RebalanceRequest, tell: Listener) -> dict[str, Any]:
@@ -56,7 +57,17 @@ def rebalance(request: RebalanceRequest, tell: Listener) -> dict[str, Any]:
     ready = prepare(request, tell)
     courses = ready.serve(loops(request, ready.service, ready.experts), ready.first, len(ready.load), tell)
     sections = [course_section(course, courses[0], ready.service) for course in courses]
-    return {**described(ready), "loops": sections}
+    return {**described(ready), "timeline": _traffic(ready), "loops": sections}
+
+
+def _traffic(ready: Prepared) -> dict[str, list[float]]:
+    """What came over time, at the points of the loops' timelines: their first windows and the tokens of a step."""
+    load, served = ready.load, np.arange(ready.first, len(ready.load))
+    times = times_of(served)
+    starts = times - ready.first
+    steps = np.add.reduceat(load.steps[served], starts)
+    tokens = np.add.reduceat((load.steps * load.step_tokens)[served], starts) / steps
+    return {"window": times.tolist(), "tokens_per_step": tokens.tolist()}
 
 
 def prepare(request: RebalanceRequest, tell: Listener) -> Prepared:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, BoolArray, IntArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
@@ -180,7 +181,7 @@ class TokenTraffic:
         layers = self.trace.meta.layers
         subjects = [subject(plan, bench.topology, bench.rule, bench.cost(plan), bench.seed, layers) for plan in plans]
         label = "replaying the held-out side" if side == HELD_OUT else "scoring candidates on the fit side"
-        done = bench.progress(label, self.trace.scan().tokens)
+        done = bench.progress(label, Amount(self.trace.scan().tokens, "tokens"))
         work_on = partial(
             tally,
             subjects=subjects,

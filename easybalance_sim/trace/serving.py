@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace.batching import ages, arrival_steps, queue_order, schedule
@@ -148,7 +149,7 @@ def write_served(
     """
     served, more = _serve(job, requests)
     with token_trace_writer(job.output, meta, requests.workloads) as writer:
-        advance = job.progress("convert", len(served.row))
+        advance = job.progress("convert", Amount(len(served.row), "tokens"))
         for batch in _batches(served, ids):
             writer.append(batch)
             advance(batch.tokens)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, FloatArray, IntArray, frozen
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import write_text
@@ -136,7 +137,7 @@ def synthesise(recipe: Recipe, output: Path, progress: Progress = silent) -> Pat
         origin=asdict(recipe),
     )
     with token_trace_writer(output, meta, truth.names) as writer:
-        advance = progress("synthesise", recipe.steps)
+        advance = progress("synthesise", Amount(recipe.steps, "steps"))
         for batch in token_batches(recipe, truth):
             writer.append(batch)
             advance(int(batch.step[-1] - batch.step[0]) + 1)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import BoolArray, FloatArray, Int16Array, IntArray, frozen, stream
 from easybalance_sim.errors import UsageError
 from easybalance_sim.files import write_text
@@ -235,7 +236,7 @@ def synthesise_day(recipe: DayRecipe, output: Path, progress: Progress = silent)
     """
     truth, beside = day(recipe), output.with_suffix(".truth.json")
     with count_trace_writer(output) as writer:
-        advance = progress("synthesise", recipe.windows)
+        advance = progress("synthesise", Amount(recipe.windows, "windows"))
         for part in day_parts(recipe, truth):
             writer.append(part)
             advance(len(part.window))

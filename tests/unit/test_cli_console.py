@@ -1,4 +1,4 @@
-"""The console: notes once, progress only when it takes long, results that survive a closed pipe."""
+"""The console: notes once, nothing of them when quiet, results that survive a closed pipe."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from easybalance_sim.cli import voice
 from easybalance_sim.cli.console import Console, aligned, emit, say_notes
+from easybalance_sim.cli.voice import Level
 from easybalance_sim.errors import UsageError
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time that the console sees; tests put it forward."""
-    now = [100.0]
-    monkeypatch.setattr("easybalance_sim.cli.console.time.monotonic", lambda: now[0])
-    return now
+@pytest.fixture(autouse=True)
+def _level() -> Iterator[None]:
+    """Every test begins, and leaves the process, at the usual level."""
+    voice.begin()
+    yield
+    voice.begin()
 
 
 def test_a_note_is_said_once_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,52 +31,22 @@ def test_a_note_is_said_once_on_stderr(capsys: pytest.CaptureFixture[str]) -> No
     assert tuple(capsys.readouterr()) == ("", "note: first\nnote: second\n")
 
 
-def test_short_stages_are_silent(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    advance = Console().progress("replay", 10)
-    clock[0] += 0.9
-    for _ in range(10):
-        advance(1)
-    assert tuple(capsys.readouterr()) == ("", "")
+def test_quiet_keeps_notes_for_the_report_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    voice.choose(Level.QUIET)
+    out = Console()
+    out.note("first")
+    out.progress("replay", 1)(1)
+    say_notes(["second"])
+    assert (out.notes, tuple(capsys.readouterr())) == (["first"], ("", ""))
 
 
-def test_long_stages_report_after_a_second_then_now_and_then(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    advance = Console().progress("replay", 20)
-    for _ in range(20):
-        clock[0] += 1
-        advance(1)
-    shares = (5, 30, 55, 80, 100)
-    assert capsys.readouterr().err.splitlines() == [f"replay: {share} %" for share in shares]
-
-
-def test_the_end_of_a_stage_that_was_heard_of_is_said_once(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    advance = Console().progress("choosing a plan", 3)
-    for seconds in (2.0, 0.1, 0.1, 9.0):
-        clock[0] += seconds
-        advance(1)
-    assert capsys.readouterr().err.splitlines() == ["choosing a plan: 33 %", "choosing a plan: 100 %"]
-
-
-def test_a_terminal_hears_every_second(
-    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    advance = Console().progress("replay", 4)
-    for _ in range(4):
-        clock[0] += 1
-        advance(1)
-    assert len(capsys.readouterr().err.splitlines()) == 4
-
-
-@pytest.mark.parametrize("total", [0, 3])
-def test_progress_never_passes_100(clock: list[float], capsys: pytest.CaptureFixture[str], total: int) -> None:
-    advance = Console().progress("replay", total)
-    clock[0] += 2
-    advance(7)
-    assert capsys.readouterr().err == "replay: 100 %\n"
+def test_verbose_says_the_seconds_of_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    report = {"timing_s": {"read": 0.25, "cross_validation": 1.5, "total": 1.75}}
+    Console().took(report)
+    voice.choose(Level.VERBOSE)
+    Console().took(report)
+    Console().took({})
+    assert tuple(capsys.readouterr()) == ("", "seconds: read 0.25, cross validation 1.50, total 1.75\n")
 
 
 def test_columns_line_up_without_trailing_blanks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.prepare import AFTER, BEFORE, EVEN, Prepared, ground_of_scenario, prepare
 from easybalance_sim.deployment.request import scenario_of, tell_changes
@@ -70,7 +71,7 @@ def _highest(search: Search, prepared: Prepared, tell: Listener) -> dict[str, An
     mine = prepared.scenario.run.overlap
     other = "none" if mine == "full" else "full"
     wanted = [(BEFORE, mine), (AFTER, mine), (EVEN, mine), (BEFORE, other), (AFTER, other)]
-    advance = tell.progress("searching the highest rate", len(wanted))
+    advance = tell.progress("searching the highest rate", Amount(len(wanted), "searches"))
     found: dict[str, Any] = {}
     for key, overlap in wanted:
         found.setdefault(overlap, {})[key] = sections.rate(search.rate(prepared, key, overlap))
@@ -95,7 +96,7 @@ def _doubts(stated: dict[str, Any]) -> Iterator[str]:
 
 
 def _fewest(search: Search, scenario: Scenario, pool: Pool, rate: float, tell: Listener) -> dict[str, Any]:
-    advance = tell.progress(f"{pool.role}: trying numbers of GPUs", USUAL_TRIES)
+    advance = tell.progress(f"{pool.role}: trying numbers of GPUs", Amount(USUAL_TRIES, "tries"))
     found = fewest_gpus(search, scenario, pool.role, rate, advance)
     advance(max(0, USUAL_TRIES - len(found.tried)))
     others = {one.role: one.gpus for one in scenario.pools if one.role != pool.role}
@@ -107,7 +108,7 @@ def _replicas(
 ) -> dict[str, Any]:
     """Rates by spare slots, and the fewest whose rate is as good as the best."""
     layouts = replica_layouts(pool, scenario.shape.experts, spares)
-    advance = tell.progress(f"{pool.role}: comparing replicas", len(layouts))
+    advance = tell.progress(f"{pool.role}: comparing replicas", Amount(len(layouts), "layouts"))
     rows = [sections.layout(row) for row in rates_with_replicas(search, scenario, pool.role, layouts, advance)]
     worth = max(sections.WORTH, search.tolerance)
     return {
@@ -121,7 +122,7 @@ def _replicas(
 def _splits(search: Search, scenario: Scenario, pool: Pool, tell: Listener) -> dict[str, Any]:
     """Rates by GPUs that share experts and attention, and the best split under either plan."""
     layouts = split_layouts(scenario, pool)
-    advance = tell.progress(f"{pool.role}: comparing expert and tensor parallelism", len(layouts))
+    advance = tell.progress(f"{pool.role}: comparing expert and tensor parallelism", Amount(len(layouts), "layouts"))
     rows = [sections.layout(row) for row in rates_over(search, scenario, pool.role, layouts, advance)]
     worth = max(sections.WORTH, search.tolerance)
     best = {key: sections.best(rows, key, worth) for key in (BEFORE, AFTER)}

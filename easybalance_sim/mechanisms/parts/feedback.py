@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.errors import UsageError
 from easybalance_sim.mechanisms.prepare import Prepared
 from easybalance_sim.mechanisms.request import controller_of
@@ -124,7 +125,7 @@ def section(
 ) -> tuple[dict[str, Any], list[Judged]]:
     """Prediction, limits, and every controller beside the run without; beside the usual ones the article's, too."""
     compared = () if ready.request.controller else (as_written(),)
-    advance = tell.progress("closing the loop", (len(controllers) + len(compared)) * len(ready.judged))
+    advance = tell.progress("closing the loop", Amount((len(controllers) + len(compared)) * len(ready.judged), "steps"))
     rows, found = [], []
     for controller in (*controllers, *compared):
         outcome = run(controller, router.scores, ready.plan, router.loop, advance=advance)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.mechanisms.prepare import Prepared, alternative
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener
@@ -41,7 +42,7 @@ def lossless_rows(ready: Prepared, tell: Listener) -> list[Judged]:
 def _replanned(ready: Prepared, tell: Listener) -> Iterator[Judged]:
     """Without a past that is long enough there are none."""
     greedy = {name: plan for name, plan in ready.others.items() if plan.policy.startswith("eplb")}
-    advance = tell.progress("planning anew", len(greedy) * len(REPLAN_S))
+    advance = tell.progress("planning anew", Amount(len(greedy) * len(REPLAN_S), "runs"))
     for name, plan in greedy.items():
         for seconds in REPLAN_S:
             if len(ready.past) > PLAN_DELAY:

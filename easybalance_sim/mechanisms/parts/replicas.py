@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.mechanisms.prepare import Prepared
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.planning.session import Listener
@@ -26,6 +27,6 @@ def section(ready: Prepared, tell: Listener) -> dict[str, Any] | None:
     name, plan = found
     request = Request(mode=ready.session.bench.mode, warm_up=ready.warm_up, choice_us=dict(ready.request.choice_us))
     topology = replace(ready.topology, slots_per_rank=plan.slots_per_rank)
-    advance = tell.progress("choosing replicas per step", len(ready.judged) * len(request.rules))
+    advance = tell.progress("choosing replicas per step", Amount(len(ready.judged) * len(request.rules), "steps"))
     rows = compare(ready.judged, plan, topology, ready.cost(plan), request, advance)
     return {"placement": name, "slots": plan.slots, **rows.to_dict()}

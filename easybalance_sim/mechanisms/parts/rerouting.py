@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.mechanisms.parts.feedback import Router
 from easybalance_sim.mechanisms.prepare import Prepared
 from easybalance_sim.plan.plan import Plan
@@ -64,7 +65,7 @@ def section(ready: Prepared, router: Router, offset: Controller, tell: Listener)
     if logits:
         tell.note("scores are logits: factors on them (tiers) would raise those below 0 and are left out")
     todo = list(mechanisms(ready, offset, logits=logits))
-    advance = tell.progress("re-routing", len(todo) * len(ready.judged))
+    advance = tell.progress("re-routing", Amount(len(todo) * len(ready.judged), "steps"))
     rows = []
     for name, plan, mechanism in todo:
         outcome = run(mechanism, router.scores, plan, router.loop, advance=advance)

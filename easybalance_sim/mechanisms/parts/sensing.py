@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import frozen
 from easybalance_sim.mechanisms.prepare import Prepared
 from easybalance_sim.planning.session import Listener
@@ -33,9 +34,9 @@ def section(ready: Prepared, tell: Listener) -> dict[str, Any]:
     steps = ready.judged
     fast = max(ready.request.sensor_ms / 1e3, SensingRequest.clock_s)
     asked = SensingRequest(fast_s=fast, trend_s=max(SensingRequest.trend_s, fast))
-    seen = sense(steps, served, node, asked, tell.progress("watching the ranks", len(steps)))
+    seen = sense(steps, served, node, asked, tell.progress("watching the ranks", Amount(len(steps), "steps")))
     rules = DetectorRequest(window_s=ready.request.sensor_ms / 1e3, seed=bench.seed)
     series = 2 * plan.layers + 2
-    advance = tell.progress("judging hot-spot rules", series)
+    advance = tell.progress("judging hot-spot rules", Amount(series, "series"))
     found = judge_detectors(steps, plan, node, rules, advance, speed=session.topology.speed)
     return {"metrics": seen.to_dict(), "detectors": found.to_dict()}

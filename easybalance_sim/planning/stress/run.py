@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import FloatArray
 from easybalance_sim.gate.criteria import BURST, HETEROGENEOUS, MIX_CHANGE, NODE_LOSS, UNIFORM
 from easybalance_sim.load.split import HELD_OUT
@@ -42,7 +43,7 @@ def stress_section(
     if not traffic.has_held_out():
         return {name: _scenario(what, [], "nothing is held out") for name, what in WHAT.items()}
     run = _Run(before, after, _material(traffic, session, after), session, load)
-    done = session.bench.progress("under stress", len(WHAT))
+    done = session.bench.progress("under stress", Amount(len(WHAT), "cases"))
     section = {}
     for number, name in enumerate(WHAT):
         section[name] = _scenario(WHAT[name], *run.cases(name))

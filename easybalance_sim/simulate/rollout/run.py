@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.cost.profiles import load_profile
 from easybalance_sim.errors import UsageError
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
@@ -166,7 +167,7 @@ def _cases(request: Request) -> list[_Case]:
 
 def _explored(request: Request, found: Facts, tell: Listener) -> Iterator[dict[str, Any]]:
     cases = _cases(request)
-    advance = tell.progress("exploring every order of events", len(cases))
+    advance = tell.progress("exploring every order of events", Amount(len(cases), "cases"))
     for case in cases:
         loads = like(found.loads, case.ranks)
         seen = explore(fresh(loads, case.faults, case.most), request.behaviour(case.steps))
@@ -190,7 +191,7 @@ def like(loads: Sequence[bool], ranks: int) -> tuple[bool, ...]:
 
 
 def _walks(request: Request, found: Facts, tell: Listener) -> dict[str, Any]:
-    advance = tell.progress("walking through random orders", request.walks)
+    advance = tell.progress("walking through random orders", Amount(request.walks, "walks"))
     start, behaviour = fresh(found.loads), request.behaviour(request.steps)
     walks: list[Walk] = []
     for seed in range(request.seed, request.seed + request.walks):

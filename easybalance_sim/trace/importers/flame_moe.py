@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray
 from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.trace import layouts
@@ -46,7 +47,7 @@ def convert(job: Conversion) -> list[Converted]:
     tokens = _require_equal(files)
     meta = _meta(job, files)
     with token_trace_writer(job.output, meta, (NO_WORKLOAD,)) as writer:
-        advance = job.progress("convert", tokens)
+        advance = job.progress("convert", Amount(tokens, "tokens"))
         for batch in _batches(job, files, meta):
             writer.append(batch)
             advance(batch.tokens)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from easybalance_sim.amounts import Amount
 from easybalance_sim.errors import UsageError
 from easybalance_sim.trace.conversion import Conversion, Converted, settle_hints, with_model
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
@@ -50,7 +51,7 @@ def _meta(job: Conversion, meta: TraceMeta) -> TraceMeta:
 def _tokens(job: Conversion, trace: TokenTrace, meta: TraceMeta) -> Converted:
     scan = trace.scan()
     with token_trace_writer(job.output, meta, trace.workloads) as writer:
-        advance = job.progress("convert", scan.tokens)
+        advance = job.progress("convert", Amount(scan.tokens, "tokens"))
         for batch in trace.batches(gates=True, scores=True):
             writer.append(batch)
             advance(batch.tokens)

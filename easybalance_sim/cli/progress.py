@@ -1,0 +1,97 @@
+"""A stage that takes its time: how far it is, how fast, and for how long it will go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from easybalance_sim.cli import voice
+from easybalance_sim.cli.voice import Level
+
+QUIET_S = 1.0
+"""Stages are heard of when they take longer."""
+REPEAT_S, REWRITE_S = 5.0, 0.2
+"""Between two lines of one stage in a file, and on a terminal."""
+
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+class Stage:
+    """`total` units of work; `advance` is told of those that are done, from any thread.
+
+    On a terminal one line is written anew in place and taken away at the end; stages that run at once do not take it
+    from each other. Elsewhere there is a line now and then, and one at the end of a stage that was heard of. With
+    --verbose every stage is heard to begin and to end, with its seconds.
+    """
+
+    def __init__(self, label: str, total: int) -> None:
+        self.label, self.total, self.unit = label, total, str(getattr(total, "unit", ""))
+        self._done, self._said, self._ended = 0, 0, False
+        self._began = self._last = time.monotonic()
+        self._one_at_a_time = threading.Lock()
+        self._verbose = voice.level() == Level.VERBOSE
+        self._in_place = voice.rewrites()
+        if self._verbose:
+            voice.say(f"{label}: {total:,} {self.unit}".rstrip())
+
+    def advance(self, units: int) -> None:
+        """So many more are done."""
+        with self._one_at_a_time:
+            self._done += units
+            now = time.monotonic()
+            if self._ended:
+                return
+            if self._done >= self.total:
+                self._ended = True
+                self._end(now)
+            elif self._due(now):
+                self._said, self._last = self._said + 1, now
+                self._tell(now)
+
+    def _due(self, now: float) -> bool:
+        """After a second, then now and then."""
+        if self._said:
+            return now - self._last >= (REWRITE_S if self._in_place else REPEAT_S)
+        return now - self._began >= QUIET_S
+
+    def _tell(self, now: float) -> None:
+        text = line(self.label, self._done, self.total, self.unit, now - self._began)
+        if self._in_place:
+            voice.rewrite(text, self)
+        else:
+            voice.say(text)
+
+    def _end(self, now: float) -> None:
+        seconds = now - self._began
+        voice.clear(self)
+        if self._verbose:
+            voice.say(f"{self.label}: took {_seconds(seconds)}{_rate(self.total, self.unit, seconds)}")
+        elif not self._in_place and (self._said or seconds >= QUIET_S):
+            voice.say(line(self.label, self.total, self.total, self.unit, seconds))
+
+
+def line(label: str, done: int, total: int, unit: str, seconds: float) -> str:
+    """`label: 42 %, 3.1 M tokens/s, 12 s left`; no time is promised before something is done."""
+    rate = _rate(done, unit, seconds)
+    if done >= total:
+        return f"{label}: 100 %{rate}"
+    if done <= 0:
+        return f"{label}: 0 %"
+    return f"{label}: {100 * done // total} %{rate}, {_seconds(seconds * (total - done) / done, whole=True)} left"
+
+
+def _rate(done: int, unit: str, seconds: float) -> str:
+    if not unit or done <= 0 or seconds <= 0:
+        return ""
+    value = done / seconds
+    size, prefix = next(((size, prefix) for size, prefix in _PREFIXES if value >= size), (1.0, ""))
+    short = f"{value / size:.2g}" if value < 99.5 * size else f"{value / size:.0f}"
+    return f", {short} {prefix}B/s" if unit == "bytes" else f", {short}{f' {prefix}' if prefix else ''} {unit}/s"
+
+
+def _seconds(value: float, *, whole: bool = False) -> str:
+    if value < 59.5:
+        return f"{value:.0f} s" if whole else f"{value:.2f} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

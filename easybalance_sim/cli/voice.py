@@ -1,0 +1,125 @@
+"""How much is said on stderr, in which colours, and the one line of a terminal that is written anew in place."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TextIO
+
+from easybalance_sim.errors import UsageError
+
+OWNED_S = 2.0
+"""So long a line of progress is left to the stage that wrote it."""
+
+_ALONE = threading.RLock()
+
+
+class Level(IntEnum):
+    """quiet: errors only · normal: notes, and progress of what takes long · verbose: every stage with its seconds."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+@dataclass
+class _State:
+    """level: how much is said · owner: whose line of progress stands there, since when it was last written."""
+
+    level: Level = Level.NORMAL
+    owner: object = None
+    at: float = 0.0
+
+
+_state = _State()
+
+_RED, _GREEN, _YELLOW, _BLUE = "31", "32", "33", "36"
+_MARKS = (
+    (_GREEN, r"^(?:ACCEPTED|READY|GOOD|CLEAN)(?=$|:| )|^ok(?= )|(?<=  )ok(?=  |$)"),
+    (_RED, r"^(?:REJECTED|NOT READY|ERROR)(?=$|:| )|^NO(?= )|(?<=  )NO(?=  |$)|^\d+ errors?(?=, |:)|^error(?=  )"),
+    (_YELLOW, r"^(?:INSUFFICIENT[ _]EVIDENCE|RECALIBRATE|TOO FEW OBSERVATIONS)(?=$|:| )"),
+    (_YELLOW, r"^\d+ warnings?(?=:)|^warning(?=  )"),
+    (_RED, r"^ebsim: error:"),
+    (_YELLOW, r"^ebsim: interrupted"),
+    (_BLUE, r"^note:"),
+)  # fmt: skip
+_PAINTED = [(colour, re.compile(pattern, re.MULTILINE)) for colour, pattern in _MARKS]
+
+
+def level() -> Level:
+    """How much is said."""
+    return _state.level
+
+
+def begin() -> None:
+    """A command begins: nothing is known yet of how much it is to say."""
+    _state.level, _state.owner = Level.NORMAL, None
+
+
+def choose(wanted: Level) -> None:
+    """`--quiet` or `--verbose` was given. Raises `UsageError` when both were."""
+    if level() not in (Level.NORMAL, wanted):
+        raise UsageError("--quiet and --verbose exclude each other", fix="say one of them")
+    _state.level = wanted
+
+
+def say(text: str) -> None:
+    """A line on stderr, where a line of progress stood there in its place."""
+    with _ALONE:
+        clear()
+        sys.stderr.write(f"{painted(text, sys.stderr)}\n")
+
+
+def rewrite(text: str, owner: object) -> None:
+    """A line of progress on a terminal, cut to its width, in place of the last one; not of another owner's new one."""
+    with _ALONE:
+        now = time.monotonic()
+        if _state.owner not in (None, owner) and now - _state.at < OWNED_S:
+            return
+        _state.owner, _state.at = owner, now
+        sys.stderr.write(f"\r{text[: _columns() - 1]}\x1b[K")
+        sys.stderr.flush()
+
+
+def clear(owner: object = None) -> None:
+    """Take away the line of progress, or only this owner's."""
+    with _ALONE:
+        if _state.owner is not None and owner in (None, _state.owner):
+            _state.owner = None
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def rewrites() -> bool:
+    """Whether stderr is a terminal on which a line can be written anew."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def painted(text: str, stream: TextIO) -> str:
+    """The text with verdicts, errors and notes in colour where `stream` shows them, as it is elsewhere."""
+    if not _coloured(stream):
+        return text
+    for colour, pattern in _PAINTED:
+        text = pattern.sub(f"\x1b[{colour}m\\g<0>\x1b[0m", text)
+    return text
+
+
+def _coloured(stream: TextIO) -> bool:
+    """As https://no-color.org, https://force-color.org and https://bixense.com/clicolors have it; the first wins."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _columns() -> int:
+    try:
+        return max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)
+    except (OSError, ValueError):
+        return 80
