@@ -44,9 +44,9 @@ def wrapped(text: str, *, first: str = "", then: str = "  ", width: int = WIDTH)
     return [*lines, line.rstrip()]
 
 
-def filled(text: str, *, then: str = "  ") -> str:
+def filled(text: str, *, first: str = "", then: str = "  ") -> str:
     """`wrapped` as one text."""
-    return "\n".join(wrapped(text, then=then))
+    return "\n".join(wrapped(text, first=first, then=then))
 
 
 def amount(count: float) -> str:

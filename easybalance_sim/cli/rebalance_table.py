@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, amount, filled
 
 GB, US = 1e9, 1e6
 
@@ -17,13 +17,20 @@ def of(report: dict[str, Any]) -> str:
 
 
 def _run(report: dict[str, Any]) -> str:
-    head = (
-        "loop", "saved s/h", "step P99, µs", "with pauses", "imbalance", "P99", "re-plans", "back and forth",
-        "GB moved", "pauses, s", "longest, s", "pays after",
-    )  # fmt: skip
-    rows = [head, *(_loop(section) for section in report["loops"])]
-    parts = [_head(report), aligned(rows), *_events(report)]
-    return "\n\n".join(parts)
+    gains = [("loop", "saved s/h", "step P99, µs", "with pauses", "imbalance", "P99", "pays after, steps")]
+    gains += [_gains(section) for section in report["loops"]]
+    costs = [("loop", "re-plans", "back and forth", "GB moved", "pauses, s", "longest, s")]
+    costs += [_costs(section) for section in report["loops"]]
+    return "\n\n".join([f"{_best(report['loops'])}\n{_head(report)}", aligned(gains), aligned(costs), *_events(report)])
+
+
+def _best(loops: list[dict[str, Any]]) -> str:
+    """What a reader asks first."""
+    best = max(loops, key=lambda section: float(section["saved_s_per_hour"]))
+    saved = best["saved_s_per_hour"]
+    if saved <= 0:
+        return "no loop saves time against never re-planning"
+    return f"{best['policy']} saves most: {saved:,.1f} s per hour against never re-planning"
 
 
 def _head(report: dict[str, Any]) -> str:
@@ -31,21 +38,20 @@ def _head(report: dict[str, Any]) -> str:
     served = trace["windows"] - trace["offline_windows"]
     hours = report["loops"][0]["seconds"] / 3600 if "loops" in report else 0.0
     lasted = f", {hours:,.2f} h of serving" if hours >= 0.01 else ""
-    return "\n".join(
-        [
-            f"{cluster['ranks']} ranks × {cluster['slots_per_rank']} slots, {served:,} windows of "
-            f"{trace['steps'] / served:,.0f} steps of {trace['tokens_per_step']:,.0f} tokens served{lasted}",
-            f"the offline plan is {report['offline_policy']}, from {trace['offline_windows']:,} windows before them",
-            f"seconds: {report['cost']['label']}; a step is its MoE layers{_beside(report['cost']['other_us'])}",
-        ]
-    )
+    lines = [
+        f"{cluster['ranks']} ranks × {cluster['slots_per_rank']} slots, {served:,} windows of "
+        f"{trace['steps'] / served:,.0f} steps of {trace['tokens_per_step']:,.0f} tokens served{lasted}",
+        f"the offline plan is {report['offline_policy']}, from {trace['offline_windows']:,} windows before them",
+        f"seconds: {report['cost']['label']}; a step is its MoE layers{_beside(report['cost']['other_us'])}",
+    ]
+    return "\n".join(map(filled, lines))
 
 
 def _beside(other_us: float) -> str:
     return f" and {other_us / 1e3:g} ms" if other_us else " alone, so what is saved is of their hours (--other-ms)"
 
 
-def _loop(section: dict[str, Any]) -> tuple[str, ...]:
+def _gains(section: dict[str, Any]) -> tuple[str, ...]:
     steps = section["break_even_steps"]
     return (
         section["policy"],
@@ -54,12 +60,18 @@ def _loop(section: dict[str, Any]) -> tuple[str, ...]:
         f"{section['step_us_with_pauses']['p99']:,.0f}",
         f"{section['rank_imbalance']['mean']:.3f}",
         f"{section['rank_imbalance']['p99']:.3f}",
+        amount(steps) if steps else "–",
+    )
+
+
+def _costs(section: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        section["policy"],
         f"{section['replans']:,}",
         f"{section['oscillations']:,}",
         f"{section['bytes'] / GB:,.2f}",
         f"{section['pause_s']:,.2f}",
         f"{section['longest_pause_s']:,.2f}",
-        "–" if not steps else f"{steps:,.0f} steps",
     )
 
 
@@ -71,29 +83,34 @@ def _events(report: dict[str, Any]) -> list[str]:
     lines = [f"guarded: {len(ours['alarms'])} alarms, {len(ours['events'])} re-plans"]
     for event in ours["events"]:
         back = ", takes back the change before" if event["oscillates"] else ""
-        lines.append(
-            f"  after window {event['window']:,}: {event['moves']:,} experts, {event['bytes'] / GB:.3g} GB{back}"
-        )
+        moved = f"{event['moves']:,} experts, {event['bytes'] / GB:.3g} GB"
+        lines.append(filled(f"after window {event['window']:,}: {moved}{back}", first="  ", then="    "))
     return ["\n".join(lines)]
 
 
 def _sweep(report: dict[str, Any]) -> str:
-    head = ("loop", "setting", "saved s/h, chosen on", "judged on", "step P99, µs", "re-plans", "GB moved", "")
-    best = [row["setting"] | {"family": row["family"]} for row in report["chosen"].values()]
-    rows = [head]
+    """A table for loops with the same settings."""
+    best = [(row["family"], row["setting"]) for row in report["chosen"].values()]
+    tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for row in report["rows"]:
-        judged = row["judged_on"]
-        setting = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in row["setting"].items())
-        rows.append(
-            (
-                row["family"],
-                setting,
-                f"{row['chosen_on']['saved_s_per_hour']:+,.1f}",
-                f"{judged['saved_s_per_hour']:+,.1f}",
-                f"{judged['step_us']['p99']:,.0f}",
-                f"{judged['replans']:,}",
-                f"{judged['bytes'] / GB:,.2f}",
-                "←" if row["setting"] | {"family": row["family"]} in best else "",
-            )
-        )
-    return f"{_head(report)}\n\n{aligned(rows, left=2)}\n\n← fewest seconds on the first half, by loop"
+        names = tuple(row["setting"])
+        head = ("", "loop", *(name.replace("_", " ") for name in names), *_JUDGED)
+        mark = "→" if (row["family"], row["setting"]) in best else ""
+        cells = (mark, row["family"], *(f"{value:g}" for value in row["setting"].values()), *_judged(row))
+        tables.setdefault(names, [head]).append(cells)
+    legend = "→ fewest seconds on the first half, by loop; saved: s/h on the half that chose, and on the other one"
+    return "\n\n".join([_head(report), *(aligned(rows, left=2) for rows in tables.values()), filled(legend)])
+
+
+_JUDGED = ("saved, chosen on", "judged on", "step P99, µs", "re-plans", "GB moved")
+
+
+def _judged(row: dict[str, Any]) -> tuple[str, ...]:
+    judged = row["judged_on"]
+    return (
+        f"{row['chosen_on']['saved_s_per_hour']:+,.1f}",
+        f"{judged['saved_s_per_hour']:+,.1f}",
+        f"{judged['step_us']['p99']:,.0f}",
+        f"{judged['replans']:,}",
+        f"{judged['bytes'] / GB:,.2f}",
+    )

@@ -1,16 +1,16 @@
-"""The report of a sweep as text for people: a table per curve with the knee marked, then the curves side by side."""
+"""The report of a sweep as text for people: a table per curve, its knee first, then the curves side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, amount, filled
 
-_HEAD = (
-    "", "extra", "slots/rank", "redundant", "policy", "imbalance mean", "P99", "layer P50, µs", "P99", "step P99, µs",
-    "experts, MB", "KV tokens lost", "left, at most",
+_BALANCE = (
+    "", "extra slots", "slots/rank", "redundant", "imbalance mean", "P99", "layer P50, µs", "P99", "step P99, µs",
 )  # fmt: skip
+_MEMORY = ("", "extra slots", "policy", "experts, MB", "KV tokens lost", "left, at most")
 _BETTER = {"seconds": "MoE time of a step", "imbalance": "rank imbalance"}
 
 
@@ -25,53 +25,54 @@ def of_sweep(report: Mapping[str, Any]) -> str:
 def _headline(report: Mapping[str, Any]) -> str:
     kv_bytes = report["model"]["kv_bytes_per_token"]
     cache = f"{kv_bytes:,} bytes per token" if kv_bytes else "unknown for this model, expert bytes are shown"
-    return (
+    lines = (
         f"{report['model']['name'] or 'unnamed model'}: {report['trace']['layers']} MoE layers of "
         f"{report['trace']['experts']} experts, profile {report['profile']}, dispatch {report['dispatch']}, "
-        f"split by {report['split']['by']}\n"
-        f"seconds: {report['cost']['label']}\n"
-        f"KV cache: {cache}"
+        f"split by {report['split']['by']}",
+        f"seconds: {report['cost']['label']}",
+        f"KV cache: {cache}",
     )
+    return "\n".join(map(filled, lines))
 
 
 def _curve(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
+    """The knee, balance and seconds, then what it takes of the memory."""
     knee = curve["knee"][report["gain_by"]]
-    rows: list[Sequence[str]] = [_HEAD]
+    balance, memory = [_BALANCE], [_MEMORY]
     for number, point in enumerate(curve["points"]):
         mark = "→" if knee is not None and knee["point"] == number else ""
-        rows.append((mark, str(point["extra_slots_per_rank"]), str(point["slots_per_rank"]), *_uniform(point)))
+        extra = str(point["extra_slots_per_rank"])
+        balance.append((mark, extra, str(point["slots_per_rank"]), str(point["redundant_slots"]), *_balance(point)))
+        memory.append((mark, extra, point["policy"], *_memory(point)))
         if "per_layer" in point:
-            rows.append(("", "", *_by_layer(point["per_layer"], point["memory_bytes_per_rank"])))
-    lines = [_place(curve), aligned(_columns_left(rows), left=1), _verdict(report, curve)]
+            row = point["per_layer"]
+            balance.append(("", "per layer", _span(row), "", *_balance(row)))
+            same = "same" if row["memory_bytes_per_rank"] == point["memory_bytes_per_rank"] else "less"
+            memory.append(("", "per layer", f"{same} memory", *_memory(row)))
+    lines = [filled(_place(curve)), *map(filled, _verdict(report, curve)), aligned(balance, left=2), ""]
+    lines.append(aligned(memory, left=3))
     if any("per_layer" in point for point in curve["points"]):
-        lines.append(f"per layer: {report['per_layer_note']}")
+        lines.append(filled(f"per layer: {report['per_layer_note']}"))
     return "\n".join(lines)
 
 
-def _columns_left(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """The policy's name is text: padded to the left in its column, as everything else is to the right."""
-    width = max(len(row[4]) for row in rows)
-    return [(*row[:4], row[4].ljust(width), *row[5:]) for row in rows]
-
-
-def _uniform(point: Mapping[str, Any]) -> tuple[str, ...]:
-    return (f"{point['redundant_slots']}", point["policy"], *_figures(point))
-
-
-def _by_layer(row: Mapping[str, Any], uniform_bytes: int) -> tuple[str, ...]:
+def _span(row: Mapping[str, Any]) -> str:
     slots = row["slots_per_rank"].values()
-    span = f"{min(slots)}-{max(slots)}" if min(slots) < max(slots) else f"{min(slots)}"
-    memory = "same" if row["memory_bytes_per_rank"] == uniform_bytes else "less"
-    return (span, "", f"per layer, {memory} memory", *_figures(row))
+    return f"{min(slots)}-{max(slots)}" if min(slots) < max(slots) else f"{min(slots)}"
 
 
-def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _balance(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"{row['rank_imbalance']['mean']:.3f}",
         f"{row['rank_imbalance']['p99']:.3f}",
         f"{row['layer_us']['p50']:.1f}",
         f"{row['layer_us']['p99']:.1f}",
         f"{row['step_us']['p99']:,.0f}",
+    )
+
+
+def _memory(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
         f"{row['memory_bytes_per_rank'] / 1e6:,.1f}",
         _tokens(row["kv_tokens_lost"]),
         _tokens(row["kv_tokens_left"]),
@@ -79,7 +80,7 @@ def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _tokens(count: int | None) -> str:
-    return "–" if count is None else f"{count:,}"
+    return "–" if count is None else amount(count)
 
 
 def _place(curve: Mapping[str, Any]) -> str:
@@ -96,10 +97,10 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _verdict(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
+def _verdict(report: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[str]:
     main = report["gain_by"]
     other = "imbalance" if main == "seconds" else "seconds"
-    return f"{_knee(curve, main)}\n{_knee(curve, other)}"
+    yield from (_knee(curve, by) for by in (main, other))
 
 
 def _knee(curve: Mapping[str, Any], by: str) -> str:
@@ -150,7 +151,8 @@ def _side_by_side(report: Mapping[str, Any]) -> str:
                 _tokens(None if left is None else left * curve["ranks"]),
             )
         )
-    return (
+    title = (
         "the curves at their knees (imbalance of windows of different length cannot be compared, µs can; "
-        "GPU µs = ranks × P50)\n" + aligned(rows, left=0)
+        "GPU µs = ranks × P50)"
     )
+    return f"{filled(title)}\n{aligned(rows, left=0)}"

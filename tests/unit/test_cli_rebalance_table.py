@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from easybalance_sim.cli.rebalance_table import of
+from tests.one_text import unbroken
 
 HEAD: dict[str, Any] = {
     "trace": {"windows": 50, "offline_windows": 10, "steps": 4000.0, "tokens_per_step": 512.0},
@@ -28,14 +29,20 @@ EVENT = {"window": 1234, "moves": 5, "bytes": 2e9, "oscillates": True}
 
 def test_a_loop_a_line() -> None:
     text = of({**HEAD, "loops": [_loop("never", break_even_steps=None), _loop("vllm")]})
-    assert text.startswith(
-        "8 ranks × 9 slots, 40 windows of 100 steps of 512 tokens served, 2.00 h of serving\n"
-        "the offline plan is eplb, from 10 windows before them\n"
+    assert unbroken(text).startswith(
+        "never saves most: 12.3 s per hour against never re-planning "
+        "8 ranks × 9 slots, 40 windows of 100 steps of 512 tokens served, 2.00 h of serving "
+        "the offline plan is eplb, from 10 windows before them "
     )
-    never, vllm = text.splitlines()[-2:]
-    assert never.split()[0] == "never" and never.endswith("–")
-    assert vllm.split()[:8] == ["vllm", "+12.3", "900", "1,000", "1.250", "1.500", "2", "1"]
-    assert vllm.split()[8:] == ["3.00", "4.50", "2.50", "1,234", "steps"]
+    gains, costs = (block.splitlines()[-2:] for block in text.split("\n\n")[1:])
+    assert gains[0].split()[0] == "never" and gains[0].endswith("–")
+    assert gains[1].split() == ["vllm", "+12.3", "900", "1,000", "1.250", "1.500", "1,234"]
+    assert costs[1].split() == ["vllm", "2", "1", "3.00", "4.50", "2.50"]
+
+
+def test_where_no_loop_saves_time_that_comes_first() -> None:
+    text = of({**HEAD, "loops": [_loop("never", saved_s_per_hour=0.0), _loop("vllm", saved_s_per_hour=-3.0)]})
+    assert text.startswith("no loop saves time against never re-planning\n8 ranks")
 
 
 def test_what_ours_did_is_told() -> None:
@@ -48,15 +55,14 @@ def test_what_ours_did_is_told() -> None:
 def test_strata_under_their_names() -> None:
     one = {**HEAD, "loops": [_loop("never")]}
     text = of({"by": "phase", "strata": {"prefill": one, "decode": one}})
-    assert text.startswith("phase prefill\n8 ranks") and "\n\nphase decode\n8 ranks" in text
+    assert text.startswith("phase prefill\nnever saves") and "\n\nphase decode\nnever saves" in text
 
 
 def test_an_arrow_is_at_the_setting_that_was_chosen() -> None:
     half = {"seconds": 1.0, "saved_s_per_hour": 5.0, "step_us": {"p99": 9.0}, "replans": 1, "bytes": 1e9}
-    rows = [
-        {"family": "guarded", "setting": {"min_gain": gain}, "chosen_on": half, "judged_on": half}
-        for gain in (0.005, 0.02)
-    ]
-    text = of({**HEAD, "rows": rows, "chosen": {"guarded": rows[1]}})
-    marked = [line for line in text.splitlines() if line.endswith("←")]
-    assert len(marked) == 1 and "min gain 0.02" in marked[0] and "h of serving" not in text
+    settings: list[dict[str, float]] = [{}, {"min_gain": 0.005}, {"min_gain": 0.02}]
+    rows = [{"family": "guarded", "setting": one, "chosen_on": half, "judged_on": half} for one in settings]
+    text = of({**HEAD, "rows": rows, "chosen": {"guarded": rows[2]}})
+    *marked, _ = [line.split() for line in text.splitlines() if line.startswith("→")]
+    assert marked == [["→", "guarded", "0.02", "+5.0", "+5.0", "9", "1", "1.00"]] and "h of serving" not in text
+    assert [block.count("guarded") for block in text.split("\n\n")[1:]] == [1, 2, 0]
