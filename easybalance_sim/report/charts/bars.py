@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from easybalance_sim.report.canvas import INK, SERIES, WIDTH
 from easybalance_sim.report.content import Cell, DataTable
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -54,29 +56,38 @@ class Bars:
         """One panel, first row and first series on top."""
         axes = drawing.subplots()
         thick = 0.8 / len(self.series)
-        for number, (series, colour) in enumerate(zip(self.series, SERIES, strict=False)):
-            spread = series.spread or (None,) * len(self.rows)
-            for place, (value, ends) in enumerate(zip(series.values, spread, strict=True)):
-                if value is None:
-                    continue
-                y = place + (number - (len(self.series) - 1) / 2) * thick
-                axes.barh(y, value - self.start, left=self.start, height=thick * 0.9, color=colour)
-                if ends is not None:
-                    axes.plot(ends, (y, y), color=INK, linewidth=1.0, marker="|", markersize=5)
-                right = max(value, self.start, *(ends or ()))
-                axes.annotate(
-                    self.form.format(value), (right, y), xytext=(3, 0), textcoords="offset points",
-                    va="center", fontsize=8,
-                )  # fmt: skip
+        for number, (series, colour) in enumerate(zip(self.series, _colours(len(self.series)), strict=True)):
+            shift = (number - (len(self.series) - 1) / 2) * thick
             axes.barh(0, 0, left=self.start, color=colour, label=series.name)
+            self._draw_series(axes, series, colour, shift, thick * 0.9)
         if self.bound is not None:
             axes.axvline(self.bound[0], color=INK, linewidth=0.9, linestyle="--", label=self.bound[1])
         axes.set_yticks(range(len(self.rows)), labels=list(self.rows))
-        axes.invert_yaxis()
+        axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.set_xlabel(self.value)
-        axes.margins(x=0.14)
-        axes.set_xlim(
-            left=min(self.start, *(value for one in self.series for value in one.values if value is not None))
-        )
+        axes.margins(x=0.16)
+        drawn = [value for one in self.series for value in one.values if _is_drawn(value)]
+        axes.set_xlim(left=min((self.start, *drawn)))
         if len(self.series) > 1 or self.bound is not None:
             drawing.legend(loc="outside upper left", ncols=2)
+
+    def _draw_series(self, axes: Axes, series: Series, colour: str, shift: float, thick: float) -> None:
+        spread = series.spread or (None,) * len(self.rows)
+        for place, (value, ends) in enumerate(zip(series.values, spread, strict=True)):
+            if not _is_drawn(value):
+                continue
+            axes.barh(place + shift, value - self.start, left=self.start, height=thick, color=colour)
+            if ends is not None:
+                axes.plot(ends, (place + shift,) * 2, color=INK, linewidth=1.0, marker="|", markersize=5)
+            axes.annotate(
+                self.form.format(value), (max((value, self.start, *(ends or ()))), place + shift), xytext=(4, 0),
+                textcoords="offset points", va="center", fontsize=8,
+            )  # fmt: skip
+
+
+def _is_drawn(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
+
+
+def _colours(count: int) -> tuple[str, ...]:
+    return (SERIES * (1 + count // len(SERIES)))[:count]

@@ -87,7 +87,8 @@ class Front:
             while any(abs(across - x) < NEAR and abs(up - y) < LETTER for x, y in placed):
                 up += LETTER
             placed.append((across, up))
-            aside = -8 if across > 0.5 else 8
+            far = 12 if point.taken or point.knee else 8
+            aside = -far if across > 0.5 else far
             axes.annotate(
                 point.name, (point.x, point.y), xytext=(aside, (up - start) * AXES_POINTS), textcoords="offset points",
                 fontsize=8, va="center", ha="right" if aside < 0 else "left",

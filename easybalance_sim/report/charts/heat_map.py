@@ -94,11 +94,11 @@ class HeatMap:
         bar.outline.set_visible(False)
 
     def _scale(self) -> tuple[Normalize, str]:
-        low = min(float(np.nanmin(panel.values)) for panel in self.panels)
-        high = max(float(np.nanmax(panel.values)) for panel in self.panels)
+        every = np.concatenate([panel.values[np.isfinite(panel.values)] for panel in self.panels])
+        low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
         if self.centre is None:
-            return Normalize(low, high if high > low else low + 1), "viridis"
-        away = max(self.centre - low, high - self.centre, 1e-6)
+            return Normalize(low, high if high > low else low + max(1.0, abs(low))), "viridis"
+        away = max(self.centre - low, high - self.centre, abs(self.centre) * 1e-6, 1e-6)
         return TwoSlopeNorm(self.centre, self.centre - away, self.centre + away), "RdYlBu_r"
 
     def _dress(self, axes: Axes, panel: Panel, image: AxesImage) -> None:
@@ -116,7 +116,7 @@ class HeatMap:
     def _number(self, axes: Axes, panel: Panel, image: AxesImage) -> None:
         colours = np.asarray(image.to_rgba(panel.values))
         for (y, x), value in np.ndenumerate(panel.values):
-            if np.isnan(value):
+            if not np.isfinite(value):
                 continue
             light = colours[y, x, :3] @ (0.299, 0.587, 0.114) > DIM
             text = self.form.format(value)

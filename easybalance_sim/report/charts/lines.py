@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from easybalance_sim.report.canvas import FAINT, INK, SERIES, WIDTH
+from easybalance_sim.report.canvas import INK, PAPER, SERIES, WIDTH
 from easybalance_sim.report.content import Cell, DataTable
 
 if TYPE_CHECKING:
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 NAMED_EVENTS = 8
 """More events than that are marked, not named; the data names all."""
+
+EVENT = SERIES[5]
+BEHIND_LETTERS = {"boxstyle": "square,pad=0.1", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.75}
+"""Letters on a line stay readable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,19 +78,9 @@ class Lines:
             heights = [float("nan") if value is None else value for value in line.y]
             style = "steps-post" if line.steps else "default"
             axes.plot(line.x, heights, color=colour, linewidth=1.3, label=line.name, drawstyle=style)
-        for bound in self.bounds:
-            axes.axhline(bound.y, color=INK, linewidth=0.9, linestyle="--")
-            axes.annotate(
-                bound.name,
-                (1, bound.y),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="right",
-                fontsize=8,
-            )
+        self._mark_bounds(axes)
         self._mark_events(axes)
-        if self.y_from is not None:
+        if self.y_from is not None and self.y_from < axes.get_ylim()[1]:
             axes.set_ylim(bottom=self.y_from)
         axes.set_xlabel(self.x)
         axes.set_ylabel(self.y)
@@ -95,18 +89,20 @@ class Lines:
         if len(self.lines) > 1:
             drawing.legend(loc="outside upper left", ncols=2)
 
+    def _mark_bounds(self, axes: Axes) -> None:
+        for bound in self.bounds:
+            axes.axhline(bound.y, color=INK, linewidth=0.9, linestyle="--")
+            axes.annotate(
+                bound.name, (1, bound.y), xycoords=("axes fraction", "data"), xytext=(0, 4),
+                textcoords="offset points", ha="right", fontsize=8, bbox=BEHIND_LETTERS,
+            )  # fmt: skip
+
     def _mark_events(self, axes: Axes) -> None:
         named = len(self.events) <= NAMED_EVENTS
         for event in self.events:
-            axes.axvline(event.x, color=FAINT, linewidth=1.0, zorder=0)
+            axes.axvline(event.x, color=EVENT, linewidth=0.9, linestyle=":", zorder=1)
             if named:
                 axes.annotate(
-                    event.name,
-                    (event.x, 1),
-                    xycoords=("data", "axes fraction"),
-                    xytext=(2, -2),
-                    textcoords="offset points",
-                    rotation=90,
-                    va="top",
-                    fontsize=7.5,
-                )
+                    event.name, (event.x, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
+                    textcoords="offset points", rotation=90, va="top", fontsize=7.5, bbox=BEHIND_LETTERS,
+                )  # fmt: skip
