@@ -1,3 +1,93 @@
-"""ebsim: plans where the experts of a Mixture-of-Experts model live, judged on traffic the planner did not see."""
+"""ebsim: plans where the experts of a Mixture-of-Experts model live, judged on traffic the planner did not see.
+
+`import easybalance_sim as ebs; ebs.plan("traces/tinymoe.parquet")`: what the command `ebsim` does, as functions with
+results; docs/python.md has all of them. Nothing heavy is imported before a function is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from easybalance_sim.api import (
+        CapacityResult,
+        ClaimResult,
+        CompareResult,
+        ExplainResult,
+        ExportResult,
+        GateResult,
+        OffloadResult,
+        OffsetResult,
+        PlanResult,
+        RebalanceResult,
+        ReplayResult,
+        SimulateResult,
+        SweepResult,
+        capacity,
+        claim,
+        compare,
+        explain,
+        export,
+        gate,
+        load_plan,
+        offload,
+        offset,
+        plan,
+        rebalance,
+        replay,
+        simulate,
+        sweep,
+    )  # fmt: skip
+    from easybalance_sim.errors import (
+        CriteriaError,
+        EbsimError,
+        PlanError,
+        ProfileError,
+        TraceError,
+        UsageError,
+    )  # fmt: skip
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CapacityResult", "ClaimResult", "CompareResult", "CriteriaError", "EbsimError", "ExplainResult", "ExportResult",
+    "GateResult", "OffloadResult", "OffsetResult", "PlanError", "PlanResult", "ProfileError", "RebalanceResult",
+    "ReplayResult", "SimulateResult", "SweepResult", "TraceError", "UsageError", "capacity", "claim", "compare",
+    "explain", "export", "gate", "load_plan", "offload", "offset", "plan", "rebalance", "replay", "simulate", "sweep",
+]  # fmt: skip
+
+_API = f"{__name__}.api"
+
+
+class _Called(ModuleType):
+    """A part of this package whose name is that of a function, too: importing the part hides the function behind it, so
+    that the part itself is what can be called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function()(*args, **kwargs)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__signature__":
+            import inspect
+
+            return inspect.signature(self._function())
+        return self._function().__doc__ if name == "__doc__" else super().__getattribute__(name)
+
+    def _function(self) -> Any:
+        return getattr(import_module(_API), self.__name__.rpartition(".")[2])
+
+
+for _part in ("gate", "plan", "replay", "simulate", "sweep"):
+    import_module(f"{__name__}.{_part}").__class__ = _Called
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.errors" if name.endswith("Error") else _API), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

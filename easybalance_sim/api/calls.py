@@ -1,0 +1,91 @@
+"""How every function begins: numbers in their range, a listener, and the call as one would write it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from easybalance_sim.api.listening import Told
+from easybalance_sim.api.results import JudgedResult
+from easybalance_sim.errors import UsageError
+
+RANGES: dict[str, tuple[float, float | None]] = {
+    "ahead": (1, None),
+    "budget_s": (0.0, None),
+    "certainty": (0.0, None),
+    "confirm": (1, None),
+    "cooldown": (0, None),
+    "delay": (1, None),
+    "first": (0.01, 0.9),
+    "half_life": (0.0, None),
+    "hidden_layers": (1, None),
+    "horizon": (1, None),
+    "hours": (0.0, None),
+    "max_migration_bytes": (0, None),
+    "max_moves": (0, None),
+    "min_gain": (0.0, 1.0),
+    "min_interval": (1, None),
+    "other_ms": (0.0, None),
+    "pause_s": (0.0, None),
+    "ranks": (1, 1024),
+    "ranks_per_node": (1, None),
+    "redundancy": (0, 2**16),
+    "seed": (0, 2**32 - 1),
+    "sensor_ms": (0.001, None),
+    "slots_per_rank": (1, 2**16),
+    "step_limit": (0.0, 1.0),
+    "step_ms": (0.001, None),
+    "step_tokens": (0, 2**24),
+    "warm_up": (0, None),
+    "window_seconds": (0.0, None),
+    "window_steps": (1, 2**31 - 1),
+}
+"""Least and most of options, those of the flags; whole numbers where the least is one."""
+
+
+def begun(function: Callable[..., Any], said: Mapping[str, Any]) -> tuple[str, Told]:
+    """The call as text, and who hears of the run. said: options by name, as `locals()` gives them at the beginning.
+
+    Raises `UsageError` for a number outside its range.
+    """
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in RANGES and said[name] is not None:
+            given = said[name]
+            several = parameter.annotation == "Numbers" and not isinstance(given, Integral)
+            for value in given if several else (given,):
+                _require_in_range(name, value)
+    return call_of(function, said), Told(said.get("progress", False))
+
+
+def call_of(function: Callable[..., Any], said: Mapping[str, Any]) -> str:
+    """The call as one would write it, defaults left out."""
+    parts = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        given, default = said[name], parameter.default
+        if name == "progress" or (type(given) is type(default) and given == default):
+            continue
+        by_position = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parts.append(_written(given) if by_position else f"{name}={_written(given)}")
+    return f"easybalance_sim.{function.__name__}({', '.join(parts)})"
+
+
+def _require_in_range(name: str, value: Any) -> None:
+    least, most = RANGES[name]
+    kind, word = (Integral, "whole number") if isinstance(least, int) else (Real, "number")
+    right = isinstance(value, kind) and not isinstance(value, bool)
+    if not right or not least <= value or (most is not None and value > most):
+        span = f"{least:g} or more" if most is None else f"{least:g} to {most}"
+        raise UsageError(f"{value!r} is no {word} of {span}", where=name)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, JudgedResult):
+        return f"<plan {value.fingerprint[:12]}>"
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return repr(value)
