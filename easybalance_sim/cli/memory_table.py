@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.cli.layout import filled, worded
-
-UNKNOWN = "not known (say --model)"
+from easybalance_sim.report.words import UNKNOWN, size
 
 
 def of_memory(memory: Mapping[str, Any]) -> str:
@@ -16,14 +15,14 @@ def of_memory(memory: Mapping[str, Any]) -> str:
     rows = [
         ("memory of a GPU under the plan", ""),
         ("  KV cache lost to its additional slots", UNKNOWN if lost is None else _lost(lost, memory)),
-        ("  one more slot in every layer", _bytes(memory["bytes_per_redundant_slot"])),
-        ("  staging of experts that arrive", _bytes(memory["staging_bytes"])),
+        ("  one more slot in every layer", size(memory["bytes_per_redundant_slot"])),
+        ("  staging of experts that arrive", size(memory["staging_bytes"])),
         (
             "  dispatch buffer of the fullest step",
-            f"{_bytes(buffer['bytes'])}: up to {buffer['sent_per_rank']:,} tokens sent by a rank, "
+            f"{size(buffer['bytes'])}: up to {buffer['sent_per_rank']:,} tokens sent by a rank, "
             f"{buffer['tokens_per_rank']:,} copies taken in, {buffer['tokens_per_expert']:,} for one slot",
         ),
-        ("  activations of the fullest step", _bytes(memory["activation_bytes"])),
+        ("  activations of the fullest step", size(memory["activation_bytes"])),
     ]
     return "\n".join([worded(rows), *(filled(f"WARNING: {warning}") for warning in memory["warnings"])])
 
@@ -31,12 +30,3 @@ def of_memory(memory: Mapping[str, Any]) -> str:
 def _lost(tokens: int, memory: Mapping[str, Any]) -> str:
     share = memory["kv_cache_loss_frac"]
     return f"{tokens:,} tokens" + ("" if share is None else f" ({100 * share:.2g} %)")
-
-
-def _bytes(value: int | None) -> str:
-    if value is None:
-        return UNKNOWN
-    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if value >= size:
-            return f"{value / size:,.1f} {unit}"
-    return f"{value:,} B"

@@ -12,6 +12,7 @@ from easybalance_sim.cli import lint, options, report_table
 from easybalance_sim.cli.ci_outputs import CiOutputs, Github, Junit
 from easybalance_sim.cli.console import Console, Format, emit
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report import plan_words
 
 if TYPE_CHECKING:
     from easybalance_sim.exports.linting import Report
@@ -128,7 +129,7 @@ def _headline(result: dict[str, Any]) -> str:
     faulty = [one["file"] for one in result["lint"] if one["errors"]]
     reasons = [f"lint errors in {name}" for name in faulty]
     if result["replay"] and result["replay"]["verdict"]["status"] != "accepted":
-        reasons.append(report_table.verdict_line(result["replay"]["verdict"]))
+        reasons.append(plan_words.verdict_line(result["replay"]["verdict"]))
     status = str(result["status"]).replace("_", " ").upper()
     return f"{status}: {'; '.join(reasons)}" if reasons else status
 

@@ -9,6 +9,8 @@ from easybalance_sim.cli.console import Console
 from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
 from easybalance_sim.cli.memory_table import of_memory
 from easybalance_sim.cli.stress_table import of_stress
+from easybalance_sim.report import plan_words
+from easybalance_sim.report.words import change
 
 _ROWS = (
     ("rank imbalance, mean", "rank_imbalance.mean", "{:.3f}"),
@@ -37,7 +39,7 @@ def of_plan(report: Mapping[str, Any]) -> str:
     """The table that `ebsim plan` prints."""
     return "\n\n".join(
         [
-            _headline(report, _written(report)),
+            _headline(report, plan_words.written(report)),
             _comparison(report),
             of_memory(report["memory"]),
             _candidates(report),
@@ -72,77 +74,20 @@ def warn_of_first_run(console: Console, takes: str = "some 10 seconds") -> None:
         console.note(f"first run: compiling kernels, {takes}, once")
 
 
-def verdict_line(verdict: Mapping[str, Any]) -> str:
-    """`STATUS`, and the criteria that were missed."""
-    missed = [finding["criterion"] for finding in verdict["findings"] if not finding["ok"]]
-    why = f" ({', '.join(missed)})" if missed else ""
-    return f"{verdict['status'].upper()}{why}"
-
-
-def _written(report: Mapping[str, Any]) -> str:
-    if report["plan_file"]:
-        forced = "" if report["verdict"]["status"] == "accepted" else " all the same (--force)"
-        return f"written to {report['plan_file']}{forced}"
-    if report["verdict"]["status"] == "accepted":
-        return "not written (name a file with -o)"
-    stays = report["baseline"]["policy"] == "keep" and not report["migration"]["moves"]
-    return "not written: the plan in force stays, no other is expected to be better" if stays else "not written"
-
-
 def _headline(report: Mapping[str, Any], place: str) -> str:
-    cluster, cost = report["cluster"], report["cost"]
-    nodes = _many(cluster["nodes"], "node")
     lines = [
-        f"{verdict_line(report['verdict'])}: {report['plan']['policy']}, {place}",
-        *_no_time_gained(report),
-        f"{_many(cluster['ranks'], 'rank')} × {_many(cluster['slots_per_rank'], 'slot')} on {nodes}, "
-        f"profile {cluster['profile']}, dispatch {report['dispatch']}",
-        *_left_empty(report),
-        _judged_on(report),
+        f"{plan_words.verdict_line(report['verdict'])}: {report['plan']['policy']}, {place}",
+        *plan_words.no_time_gained(report),
+        plan_words.ground(report),
+        *plan_words.left_empty(report),
+        plan_words.judged_on(report),
     ]
-    model, _, reasons = cost["label"].partition(" · uncalibrated: ")
-    seconds = [model, *([f"uncalibrated: {reasons}"] if reasons else []), cost["communication"]]
+    seconds = [*plan_words.seconds_label(report), report["cost"]["communication"]]
     blanks = " " * len("seconds: ")
     lines = [line for text in lines for line in wrapped(text)]
     for number, text in enumerate(seconds):
         lines += wrapped(text, first=blanks if number else "seconds: ", then=blanks)
     return "\n".join(lines)
-
-
-def _no_time_gained(report: Mapping[str, Any]) -> list[str]:
-    """A line for an accepted plan that is more even and, by the cost model, no faster."""
-    before, after = report["baseline"], report["plan"]
-    evener = after["rank_imbalance"]["mean"] < before["rank_imbalance"]["mean"]
-    old, new, band = before["layer_us"]["p99"], after["layer_us"]["p99"], report["cost"]["band_p90"]
-    if report["verdict"]["status"] != "accepted" or report["model"]["assumed"] or not evener or new < old:
-        return []
-    inside = " (inside the model's error band)" if new <= old * (1 + band) else ""
-    return [f"balance better, no time gained: layer P99 {old:.1f} → {new:.1f} µs{inside}"]
-
-
-def _left_empty(report: Mapping[str, Any]) -> list[str]:
-    """A line where the plan has fewer slots than there is room for."""
-    room, filled = report["cluster"]["slots"], report["plan"]["slots"]
-    if filled >= room:
-        return []
-    return [f"the plan fills {filled:,} of the {room:,} slots of a layer, {room - filled:,} stay empty"]
-
-
-def _judged_on(report: Mapping[str, Any]) -> str:
-    split = report["split"]
-    if not split["held_out_windows"]:
-        return f"nothing is held out: figures of the {_many(split['fit_tokens'], 'token')} of the fit"
-    windows = _many(split["held_out_windows"], "window")
-    if report["trace"]["kind"] == "counts":
-        length = " as recorded"
-    elif split["window_seconds"]:
-        length = f" of {split['window_seconds']:g} s"
-    else:
-        length = f" of {_many(split['window_steps'], 'step')}"
-    drawn = {"all": "all of the trace", "unseen": "all that the plan was not fitted on"}.get(
-        split["by"], f"split by {split['by']}"
-    )
-    return f"judged on {_many(split['held_out_tokens'], 'token')}, {windows}{length}, {drawn}"
 
 
 def _comparison(report: Mapping[str, Any]) -> str:
@@ -152,44 +97,10 @@ def _comparison(report: Mapping[str, Any]) -> str:
         old, new = _value(before, path), _value(after, path)
         if path == "memory_bytes_per_rank":
             old, new = old / 1e6, new / 1e6
-        rows.append((label, form.format(old), form.format(new), _change(old, new)))
+        rows.append((label, form.format(old), form.format(new), change(old, new)))
     names = f"baseline: {before['policy']} · plan: {after['policy']}"
-    below = (_room(after, report), *_promise(report), _migration(report["migration"]))
+    below = (plan_words.room(report), *plan_words.promise(report), plan_words.migration(report["migration"]))
     return "\n".join([filled(names), aligned(rows), *map(filled, below)])
-
-
-def _room(plan: Mapping[str, Any], report: Mapping[str, Any]) -> str:
-    """How far the plan is from what no plan with its slots can be under, and from one made for the judged traffic."""
-    reached, bound = plan["rank_imbalance"]["mean"], plan["lower_bound_per_window"]["mean"]
-    floor, share = report["floor"]["rank_imbalance"]["mean"], report["gain"]["share_of_floor"]
-    taken = "there was nothing to gain" if share is None else f"this one takes {100 * share:.0f} % of that gain"
-    if share is not None and share < 0:
-        taken = "this one is worse than the baseline"
-    return (
-        f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f}; {taken} "
-        f"(none with {plan['slots']} slots can be under {bound:.3f})"
-    )
-
-
-def _promise(report: Mapping[str, Any]) -> list[str]:
-    """One line on the folds of the fit side, none where there are none."""
-    folds = (report.get("fit") or {}).get("cross_validation")
-    if not folds:
-        return []
-    same, new = (100 * folds[kind]["removed_excess"]["mean"] for kind in ("interleaved", "blocked"))
-    return [
-        "cross-validated on the fit side, of the baseline's excess: "
-        f"{same:.0f} % goes on its topics, {new:.0f} % on others"
-    ]
-
-
-def _migration(moved: Mapping[str, Any]) -> str:
-    if not moved["moves"]:
-        return "migration from the baseline: none"
-    return (
-        f"migration from the baseline: {_many(moved['moves'], 'expert')} to copy, {moved['bytes'] / 1e6:,.1f} MB, "
-        f"{_time(moved['seconds'])}"
-    )
 
 
 def _candidates(report: Mapping[str, Any]) -> str:
@@ -218,19 +129,3 @@ def _value(section: Mapping[str, Any], path: str) -> float:
     for key in path.split("."):
         value = value[key]
     return float(value) if not isinstance(value, int) else value
-
-
-def _change(old: float, new: float) -> str:
-    if old == new:
-        return "–"
-    return f"{100 * (new / old - 1):+.1f} %" if old else "new"
-
-
-def _time(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:,.1f} s"
-    return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,117 @@
+"""What is said of a plan in words, the same on the terminal and on a page. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from easybalance_sim.report.words import duration, many
+
+FOLDS = ("interleaved", "blocked")
+"""Kinds of folds in `fit.cross_validation`: with the topics of the part planned on, and with others."""
+
+
+def verdict_line(verdict: Mapping[str, Any]) -> str:
+    """`STATUS`, and the criteria that were missed."""
+    missed = [finding["criterion"] for finding in verdict["findings"] if not finding["ok"]]
+    why = f" ({', '.join(missed)})" if missed else ""
+    return f"{verdict['status'].upper()}{why}"
+
+
+def written(report: Mapping[str, Any]) -> str:
+    """Where a plan was written, or why not."""
+    if report["plan_file"]:
+        forced = "" if report["verdict"]["status"] == "accepted" else " all the same (--force)"
+        return f"written to {report['plan_file']}{forced}"
+    if report["verdict"]["status"] == "accepted":
+        return "not written (name a file with -o)"
+    stays = report["baseline"]["policy"] == "keep" and not report["migration"]["moves"]
+    return "not written: the plan in force stays, no other is expected to be better" if stays else "not written"
+
+
+def ground(report: Mapping[str, Any]) -> str:
+    """The cluster and the replica choice that the figures are for."""
+    cluster = report["cluster"]
+    return (
+        f"{many(cluster['ranks'], 'rank')} × {many(cluster['slots_per_rank'], 'slot')} on "
+        f"{many(cluster['nodes'], 'node')}, profile {cluster['profile']}, dispatch {report['dispatch']}"
+    )
+
+
+def seconds_label(report: Mapping[str, Any]) -> list[str]:
+    """What the seconds are made of, and why they are not calibrated where they are not."""
+    model, _, reasons = report["cost"]["label"].partition(" · uncalibrated: ")
+    return [model, *([f"uncalibrated: {reasons}"] if reasons else [])]
+
+
+def no_time_gained(report: Mapping[str, Any]) -> list[str]:
+    """A line for an accepted plan that is more even and, by the cost model, no faster."""
+    before, after = report["baseline"], report["plan"]
+    evener = after["rank_imbalance"]["mean"] < before["rank_imbalance"]["mean"]
+    old, new, band = before["layer_us"]["p99"], after["layer_us"]["p99"], report["cost"]["band_p90"]
+    if report["verdict"]["status"] != "accepted" or report["model"]["assumed"] or not evener or new < old:
+        return []
+    inside = " (inside the model's error band)" if new <= old * (1 + band) else ""
+    return [f"balance better, no time gained: layer P99 {old:.1f} → {new:.1f} µs{inside}"]
+
+
+def left_empty(report: Mapping[str, Any]) -> list[str]:
+    """A line where the plan has fewer slots than there is room for."""
+    room, filled = report["cluster"]["slots"], report["plan"]["slots"]
+    if filled >= room:
+        return []
+    return [f"the plan fills {filled:,} of the {room:,} slots of a layer, {room - filled:,} stay empty"]
+
+
+def judged_on(report: Mapping[str, Any]) -> str:
+    """The traffic that the figures are of."""
+    split = report["split"]
+    if not split["held_out_windows"]:
+        return f"nothing is held out: figures of the {many(split['fit_tokens'], 'token')} of the fit"
+    windows = many(split["held_out_windows"], "window")
+    if report["trace"]["kind"] == "counts":
+        length = " as recorded"
+    elif split["window_seconds"]:
+        length = f" of {split['window_seconds']:g} s"
+    else:
+        length = f" of {many(split['window_steps'], 'step')}"
+    drawn = {"all": "all of the trace", "unseen": "all that the plan was not fitted on"}.get(
+        split["by"], f"split by {split['by']}"
+    )
+    return f"judged on {many(split['held_out_tokens'], 'token')}, {windows}{length}, {drawn}"
+
+
+def room(report: Mapping[str, Any]) -> str:
+    """How far the plan is from what no plan with its slots can be under, and from one made for the judged traffic."""
+    plan = report["plan"]
+    reached, bound = plan["rank_imbalance"]["mean"], plan["lower_bound_per_window"]["mean"]
+    floor, share = report["floor"]["rank_imbalance"]["mean"], report["gain"]["share_of_floor"]
+    taken = "there was nothing to gain" if share is None else f"this one takes {100 * share:.0f} % of that gain"
+    if share is not None and share < 0:
+        taken = "this one is worse than the baseline"
+    return (
+        f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f}; {taken} "
+        f"(none with {plan['slots']} slots can be under {bound:.3f})"
+    )
+
+
+def promise(report: Mapping[str, Any]) -> list[str]:
+    """One line on the folds of the fit side, none where there are none."""
+    folds = (report.get("fit") or {}).get("cross_validation")
+    if not folds:
+        return []
+    same, new = (100 * folds[kind]["removed_excess"]["mean"] for kind in FOLDS)
+    return [
+        "cross-validated on the fit side, of the baseline's excess: "
+        f"{same:.0f} % goes on its topics, {new:.0f} % on others"
+    ]
+
+
+def migration(moved: Mapping[str, Any]) -> str:
+    """What has to be copied; moved: the `migration` section."""
+    if not moved["moves"]:
+        return "migration from the baseline: none"
+    return (
+        f"migration from the baseline: {many(moved['moves'], 'expert')} to copy, {moved['bytes'] / 1e6:,.1f} MB, "
+        f"{duration(moved['seconds'])}"
+    )
