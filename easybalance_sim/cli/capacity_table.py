@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, amount, filled, wrapped
 
 Section = Mapping[str, Any]
-WIDTH = 100
 _NAMES = {"before": "before", "after": "after", "even": "even ranks"}
 _SHORT = {
     "time to first token": "TTFT",
@@ -32,52 +30,57 @@ def of(report: Section) -> str:
     blocks += ["\n".join(_fleet(found)) for found in report.get("fewest_gpus", ())]
     blocks += [_replicas(found) for found in report.get("replicas", ())]
     blocks += [_splits(found) for found in report.get("parallelism", ())]
-    return "\n\n".join([*blocks, "\n".join(textwrap.wrap(_LEGEND, WIDTH, subsequent_indent="  "))])
+    return "\n\n".join([*blocks, filled(_LEGEND)])
 
 
 def _head(report: Section) -> Iterator[str]:
     slo, stated = report["slo"], report["highest_rate"]["stated"]
-    yield from textwrap.wrap(report["scenario"]["title"], WIDTH)
-    yield from _wrapped(report["scenario"]["why"])
+    yield from wrapped(report["scenario"]["title"])
+    yield from wrapped(report["scenario"]["why"], first="  ")
     yield ""
-    yield from textwrap.wrap(
+    yield from wrapped(
         f"{report['gpus']} GPUs hold {_change(stated, report)} requests/s with {100 * slo['share']:g} % of them inside "
         f"TTFT {slo['ttft_ms']:,.0f} ms and TPOT {slo['tpot_ms']:,.1f} ms; with the plan after and ranks loaded alike "
-        f"by decree {_rate(stated['even']['rate_per_s'])} (all to {100 * report['tolerance']:g} %)",
-        WIDTH,
+        f"by decree {_rate(stated['even']['rate_per_s'])} (all to {100 * report['tolerance']:g} %)"
     )
     for key in ("before", "after"):
-        yield f"  plan {key}: {', '.join(dict.fromkeys(report['plans'][key]))}"
+        yield from _inner(f"plan {key}: {', '.join(dict.fromkeys(report['plans'][key]))}")
 
 
 def _rates(report: Section) -> str:
     stated = report["highest_rate"]["stated"]
     rows = [("", "requests/s", "inside", "TTFT P99", "TPOT P99", "output tok/s", "KV peak", "ends by")]
-    return aligned([*rows, *((name, *_cells(stated[key])) for key, name in _NAMES.items())])
+    rows += [(name, *_cells(stated[key])) for key, name in _NAMES.items()]
+    spreads = [f"{name} {spread}" for key, name in _NAMES.items() if (spread := _spread(stated[key]))]
+    return "\n".join([aligned(rows), *(_inner(f"inside by seed: {', '.join(spreads)}") if spreads else [])])
+
+
+def _spread(found: Section) -> str:
+    """The least and the most of the seeds, where there are several."""
+    least, most = found["at"]["inside_slo_of_seeds"] if found["at"] else (0.0, 0.0)
+    return "" if least == most else f"{100 * least:.1f}–{100 * most:.1f} %"
 
 
 def _cells(found: Section) -> tuple[str, str, str, str, str, str, str]:
     at = found["at"]
     if at is None:
         return "none", "–", "–", "–", "–", "–", _ends(found)
-    least, most = at["inside_slo_of_seeds"]
-    spread = "" if least == most else f" ({100 * least:.1f}–{100 * most:.1f})"
     return (
         _rate(found["rate_per_s"]),
-        f"{100 * at['inside_slo']:.1f} %{spread}",
+        f"{100 * at['inside_slo']:.1f} %",
         _ms(at["ttft_p99_ms"]),
         _ms(at["tpot_p99_ms"]),
-        f"{at['output_tokens_per_s']:,.0f}",
+        amount(at["output_tokens_per_s"]),
         f"{100 * at['kv_in_use']:.0f} %",
         _ends(found),
     )
 
 
 def _bracket(report: Section) -> Iterator[str]:
-    yield "Communication behind compute, from one end to the other, requests/s before → after:"
+    yield from wrapped("Communication behind compute, from one end to the other, requests/s before → after:")
     for name, words in (("serial", "none hidden"), ("overlapped", "all hidden")):
-        yield f"  {words}: {_change(report['highest_rate']['bracket'][name], report)}"
-    yield from _wrapped(f"seconds by {'; '.join(report['cost'])}: trust ratios, not figures")
+        yield from _inner(f"{words}: {_change(report['highest_rate']['bracket'][name], report)}")
+    yield from _inner(f"seconds by {'; '.join(report['cost'])}: trust ratios, not figures")
 
 
 def _fleet(found: Section) -> Iterator[str]:
@@ -85,10 +88,10 @@ def _fleet(found: Section) -> Iterator[str]:
     most = max(one["gpus"] for one in found["tried"])
     least = " → ".join(str(found[key]["gpus"] or f"none up to {most}") for key in ("before", "after"))
     rate = _rate(found["rate_per_s"])
-    yield f"Fewest GPUs of the {found['role']} pool for {rate} requests/s, before → after: {least}"
+    yield from wrapped(f"Fewest GPUs of the {found['role']} pool for {rate} requests/s, before → after: {least}")
     for role, gpus in found["others_stay"].items():
-        yield f"  the {role} pool stays at {gpus} GPUs"
-    yield from _wrapped("tried with the plan after: " + ", ".join(_one_tried(one) for one in found["tried"]))
+        yield from _inner(f"the {role} pool stays at {gpus} GPUs")
+    yield from _inner("tried with the plan after: " + ", ".join(_one_tried(one) for one in found["tried"]))
 
 
 def _one_tried(one: Section) -> str:
@@ -98,7 +101,7 @@ def _one_tried(one: Section) -> str:
 
 
 def _replicas(found: Section) -> str:
-    rows = [("spare slots", "replicas", "before", "after", "TPOT P99", "KV tokens", "ends by", "plan after")]
+    rows = [("spare slots", "replicas", *_LAYOUT)]
     rows += [(str(row["spare_slots"]), str(row["replicas"]), *_layout(row, found["rows"][0])) for row in found["rows"]]
     worth = found["worth_buying"]
     words = (
@@ -106,25 +109,27 @@ def _replicas(found: Section) -> str:
         if worth is None
         else f"{worth} of each rank pay, more add less than {100 * found['worth_frac']:g} % to the rate"
     )
-    return "\n".join(
-        [f"Replicas in the {found['role']} pool: {words}", aligned(rows), *_refusals(found, "spare_slots")]
-    )
+    title = filled(f"Replicas in the {found['role']} pool: {words}")
+    return "\n".join([title, aligned(rows), *_plans(found, "spare_slots"), *_refusals(found, "spare_slots")])
 
 
 def _splits(found: Section) -> str:
-    rows = [("experts", "attention", "before", "after", "TPOT P99", "KV tokens", "ends by", "plan after")]
+    rows = [("experts", "attention", *_LAYOUT)]
     rows += [(row["experts"], row["attention"], *_layout(row)) for row in found["rows"]]
     lines = [f"The same GPUs of the {found['role']} pool:"]
     for key in ("before", "after"):
         best = [f"experts {one['experts']} with attention {one['attention']}" for one in found["best"][key]]
-        lines += _wrapped(f"best with the plan {key}: {', '.join(best) or 'none holds any rate'}")
-    return "\n".join([*lines, aligned(rows), *_refusals(found, "experts")])
+        lines += _inner(f"best with the plan {key}: {', '.join(best) or 'none holds any rate'}")
+    return "\n".join([*lines, aligned(rows, left=2), *_plans(found, "experts"), *_refusals(found, "experts")])
 
 
-def _layout(row: Section, without: Section | None = None) -> tuple[str, str, str, str, str, str]:
+_LAYOUT = ("before", "after", "TPOT P99", "KV tokens", "ends by")
+
+
+def _layout(row: Section, without: Section | None = None) -> tuple[str, str, str, str, str]:
     """Cells of a row. without: the row whose KV cache this one's is held against."""
     if row["refused"] is not None:
-        return "–", "–", "–", "–", "–", "cannot be"
+        return "–", "–", "–", "–", "cannot be"
     at = row["after"]["at"]
     return (
         _rate(row["before"]["rate_per_s"]),
@@ -132,19 +137,33 @@ def _layout(row: Section, without: Section | None = None) -> tuple[str, str, str
         "–" if at is None else _ms(at["tpot_p99_ms"]),
         _cache(row["kv_tokens"], without["kv_tokens"] if without else 0),
         _ends(row["after"]),
-        row["after"]["policy"],
     )
+
+
+def _plans(found: Section, name: str) -> Iterator[str]:
+    """The plan after of every layout that can be, those with the same plan together."""
+    layouts: dict[str, list[str]] = {}
+    for row in found["rows"]:
+        if row["refused"] is None:
+            layouts.setdefault(row["after"]["policy"], []).append(_layout_name(row, name))
+    told = [policy + f" ({', '.join(names)})" * (len(layouts) > 1) for policy, names in layouts.items()]
+    if told:
+        yield from _inner(f"plan after: {', '.join(told)}")
+
+
+def _layout_name(row: Section, name: str) -> str:
+    return f"{row[name]} with {row['attention']}" if name == "experts" else str(row[name])
 
 
 def _cache(tokens: int, before: int) -> str:
     change = f" ({100 * (tokens / before - 1):+.0f} %)" if before and tokens != before else ""
-    return f"{tokens:,}{change}"
+    return f"{amount(tokens)}{change}"
 
 
 def _refusals(found: Section, name: str) -> Iterator[str]:
     for row in found["rows"]:
         if row["refused"] is not None:
-            yield from _wrapped(f"{row[name]}: {row['refused']}")
+            yield from _inner(f"{_layout_name(row, name)}: {row['refused']}")
 
 
 def _ends(found: Section) -> str:
@@ -161,12 +180,12 @@ def _change(ends: Section, report: Section) -> str:
     return f"{rates} ({100 * (ends['gain'] - 1):+.1f} %)"
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+def _inner(text: str) -> list[str]:
+    return wrapped(text, first="  ", then="    ")
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return amount(value) if value >= 100 else f"{value:.3g}"
 
 
 def _ms(value: float | None) -> str:

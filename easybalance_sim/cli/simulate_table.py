@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, amount, filled
 
-WIDTH = 100
 Section = Mapping[str, Any]
 Form = Callable[[float], str]
 
@@ -19,7 +17,7 @@ def _share(value: float) -> str:
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return amount(value) if value >= 100 else f"{value:.3g}"
 
 
 def _ms(value: float) -> str:
@@ -83,7 +81,7 @@ def of(report: Section) -> str:
     blocks = [_head(report), _verdict(report), aligned(_rows(_REQUESTS, report))]
     for place, pool in enumerate(report["pools"]):
         blocks.append("\n".join(_pool(report, place, pool)))
-    blocks += [_bracket(report), "\n".join(_trust(report)), _wrapped(_LEGEND)]
+    blocks += [_bracket(report), "\n".join(_trust(report)), filled(_LEGEND)]
     return "\n\n".join(blocks)
 
 
@@ -92,11 +90,14 @@ def _head(report: Section) -> str:
     cached = f", {_share(load['cached_share'])} of the prompts cached" if load["cached_share"] else ""
     return "\n".join(
         [
-            _wrapped(report["scenario"]["title"]),
-            *textwrap.wrap(report["scenario"]["why"], WIDTH, initial_indent="  ", subsequent_indent="  "),
-            f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, top-{model['top_k']}, on",
-            *(f"  {_cluster(pool)}" for pool in report["pools"]),
-            _wrapped(
+            filled(report["scenario"]["title"]),
+            filled(report["scenario"]["why"], first="  "),
+            filled(
+                f"{model['name']}, {model['moe_layers']} MoE layers × {model['experts']} experts, "
+                f"top-{model['top_k']}, on"
+            ),
+            *(filled(_cluster(pool), first="  ", then="    ") for pool in report["pools"]),
+            filled(
                 f"{load['requests']:,} requests in {_rate(load['arrivals_s'])} s ({_rate(load['rate_per_s'])}/s), "
                 f"{load['scored']:,} scored; prompts of {load['prompt_tokens']['mean']:,.0f} tokens, answers of "
                 f"{load['output_tokens']['mean']:,.0f}{cached}"
@@ -125,7 +126,7 @@ def _verdict(report: Section) -> str:
         *_draws(report),
     ]
     lines = [*report["verdict"], *lines] if report["nothing_served"] else [*lines, *report["verdict"]]
-    return "\n".join(_wrapped(line) for line in lines)
+    return "\n".join(filled(line) for line in lines)
 
 
 def _draws(report: Section) -> Iterator[str]:
@@ -160,11 +161,11 @@ def _pool(report: Section, place: int, pool: Section) -> Iterator[str]:
     """Where the seconds of a pool go, and what its plans cost in memory."""
     sections = {key: report[key]["pools"][place] for key in ("before", "after", "even")}
     role = {"mixed": "the pool", "prefill": "the prefill pool", "decode": "the decode pool"}[pool["role"]]
-    yield _wrapped(f"Steps of {role} ({_engine(pool)}):")
+    yield filled(f"Steps of {role} ({_engine(pool)}):")
     yield aligned(_rows(_POOL, sections))
-    yield _wrapped(_memory(pool))
+    yield filled(_memory(pool))
     if pool["candidates"]:
-        yield _wrapped(f"mean time in the pool of requests set aside for choosing: {_candidates(pool)}")
+        yield filled(f"mean time in the pool of requests set aside for choosing: {_candidates(pool)}")
 
 
 def _engine(pool: Section) -> str:
@@ -194,13 +195,9 @@ def _candidates(pool: Section) -> str:
     )
 
 
-def _wrapped(line: str) -> str:
-    return "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
-
-
 def _inner(line: str) -> str:
     """A line below another one, two columns in."""
-    return "\n".join(textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+    return filled(line, first="  ", then="    ")
 
 
 def _bracket(report: Section) -> str:
@@ -230,7 +227,7 @@ def _trust(report: Section) -> Iterator[str]:
     """On what the seconds rest."""
     for pool in report["pools"]:
         role = "" if pool["role"] == "mixed" else f"{pool['role']}: "
-        yield _wrapped(
+        yield filled(
             f"{role}seconds by {pool['cost']['label']}, ±{100 * pool['cost']['band_p90']:.0f} % for both plans alike: "
             "trust ratios, not figures"
         )
