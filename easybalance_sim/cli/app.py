@@ -68,6 +68,8 @@ def _run() -> int:
 
 def _ended() -> tuple[int, str]:
     """The exit code, and the last line."""
+    # Typer would render the texts that a shell completes with as Markdown, and import rich for it at every key.
+    os.environ.setdefault("TYPER_USE_RICH", "0")
     try:
         from easybalance_sim.cli.commands import app
 

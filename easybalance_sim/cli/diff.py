@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from easybalance_sim.cli import options
+from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, aligned, emit
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ def diff(
     step_mb: Annotated[float, typer.Option(min=0, metavar="MB", help="Most a step may move [no limit].")] = 0.0,
     step_ms: Annotated[float, typer.Option(min=0, metavar="MS", help="Longest that a step may take [no limit].")] = 0.0,
     model: options.Model = "",
-    profile: Annotated[str, typer.Option(metavar="NAME|FILE", help="GPU, for its links [the new plan's].")] = "",
+    profile: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE", autocompletion=completing.profiles, help="GPU, for its links [the new plan's]."
+        ),
+    ] = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the steps for a rollout tool.")
     ] = None,

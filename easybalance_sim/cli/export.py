@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from easybalance_sim.cli import options
+from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, emit, say_notes
 from easybalance_sim.errors import PlanError, UsageError
 
@@ -24,7 +24,12 @@ class NotAcceptedError(PlanError):
 
 
 def export(
-    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="sglang, tensorrt-llm, vllm, vllm-ascend or omni.")],
+    engine: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENGINE", autocompletion=completing.engines, help="sglang, tensorrt-llm, vllm, vllm-ascend or omni."
+        ),
+    ],
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file that `ebsim plan` wrote.")],
     output: Annotated[
         Path,
@@ -40,6 +45,7 @@ def export(
         str,
         typer.Option(
             "--schema",
+            autocompletion=completing.schemas,
             metavar="NAME",
             help="vllm: plugin (a folder for pip install), or for the pull requests pr41141 (.jsonl), pr49572 (.json) "
             "[plugin].",
@@ -47,7 +53,12 @@ def export(
     ] = "",
     model: Annotated[
         str,
-        typer.Option("--model", metavar="NAME|config.json", help="The model, when the plan does not name a known one."),
+        typer.Option(
+            "--model",
+            autocompletion=completing.models,
+            metavar="NAME|config.json",
+            help="The model, when the plan does not name a known one.",
+        ),
     ] = "",
     hidden_layers: Annotated[
         int | None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from easybalance_sim.cli import completing
 from easybalance_sim.cli.console import Console, emit, say_notes
 from easybalance_sim.cli.options import MOST_RANKS, MOST_SEED
 from easybalance_sim.cli.trace_convert import Order
@@ -27,14 +28,22 @@ class ImportCommand(TyperCommand):
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="What recorded it: one of the kinds below.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", autocompletion=completing.recordings, help="What recorded it: one of the kinds below."
+        ),
+    ],
     source: Annotated[Path, typer.Argument(metavar="SRC", help="The recording: file or folder.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="The trace to write.")],
     plan_in_force: Annotated[
         Path | None, typer.Option(metavar="PLAN", help="The plan of the recording, where ids are slots.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME|config.json", help="The model, for its layers and experts.")
+        str | None,
+        typer.Option(
+            metavar="NAME|config.json", autocompletion=completing.models, help="The model, for its layers and experts."
+        ),
     ] = None,
     layers: Annotated[str | None, typer.Option(metavar="IDS", help="MoE layer ids: 3-60 or 0,1,2.")] = None,
     experts: Annotated[int | None, typer.Option(metavar="E", min=1, help="Routed experts per layer.")] = None,

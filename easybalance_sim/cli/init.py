@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from easybalance_sim.cli import options
+from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import aligned, emit, say_notes
 
 if TYPE_CHECKING:
@@ -16,13 +16,24 @@ if TYPE_CHECKING:
 
 
 def init(
-    model: Annotated[str, typer.Option("--model", metavar="NAME|config.json", help="The model to be served.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", autocompletion=completing.models, metavar="NAME|config.json", help="The model to be served."
+        ),
+    ],
     gpus: Annotated[
         int, typer.Option("--gpus", metavar="N", min=1, max=options.MOST_RANKS, help="GPUs, each one rank.")
     ],
-    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="a100, h100, h200, h20, h800, b200 or gb200.")] = (
-        "h200"
-    ),
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu",
+            autocompletion=completing.profiles,
+            metavar="NAME",
+            help="a100, h100, h200, h20, h800, b200 or gb200.",
+        ),
+    ] = ("h200"),
     ranks_per_node: Annotated[
         int | None,
         typer.Option("--ranks-per-node", metavar="M", min=1, help="GPUs that share NVLink [the GPU's domain]."),

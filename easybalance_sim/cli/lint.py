@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from easybalance_sim.cli import options
+from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, aligned, emit
 from easybalance_sim.errors import UsageError
 
@@ -22,7 +22,12 @@ def lint(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A placement file of an engine, or a plan file.")],
     engine: Annotated[
         str,
-        typer.Option("--engine", metavar="ENGINE", help="sglang, tensorrt-llm, vllm, vllm-ascend or omni [plan file]."),
+        typer.Option(
+            "--engine",
+            autocompletion=completing.engines,
+            metavar="ENGINE",
+            help="sglang, tensorrt-llm, vllm, vllm-ascend or omni [plan file].",
+        ),
     ] = "",
     ranks: options.EngineRanks = None,
     model: options.EngineModel = "",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
 from easybalance_sim.errors import UsageError
 
 GpuGb = Annotated[
@@ -23,33 +24,55 @@ CachedShare = Annotated[
 ]
 Policies = Annotated[
     list[str] | None,
-    typer.Option("--policy", metavar="NAME", help="lru, lfu (ageing), static or belady; may be repeated [all]."),
+    typer.Option(
+        "--policy",
+        autocompletion=completing.cache_policies,
+        metavar="NAME",
+        help="lru, lfu (ageing), static or belady; may be repeated [all].",
+    ),
 ]
 Prefetch = Annotated[
     list[str] | None,
     typer.Option(
         "--prefetch",
+        autocompletion=completing.prefetches,
         metavar="NAME",
         help="none, previous-layer, history or oracle, with every policy; may be repeated [none, and all with lru].",
     ),
 ]
 Ahead = Annotated[int, typer.Option("--ahead", metavar="N", min=1, help="Layers that --prefetch looks ahead.")]
 Scope = Annotated[
-    str, typer.Option("--scope", metavar="NAME", help="layer: a cache for every layer; model: one for all of them.")
+    str,
+    typer.Option(
+        "--scope",
+        autocompletion=completing.scopes,
+        metavar="NAME",
+        help="layer: a cache for every layer; model: one for all of them.",
+    ),
 ]
 Host = Annotated[
     str,
     typer.Option(
-        "--host", metavar="NAME|GB/s", help="Where experts come from: pcie4, pcie5, pcie6, nvme, or a rate in GB/s."
+        "--host",
+        autocompletion=completing.hosts,
+        metavar="NAME|GB/s",
+        help="Where experts come from: pcie4, pcie5, pcie6, nvme, or a rate in GB/s.",
     ),
 ]
 ResidentDtype = Annotated[
-    str, typer.Option("--resident-dtype", metavar="DTYPE", help="Of experts on the GPU [the model's].")
+    str,
+    typer.Option(
+        "--resident-dtype",
+        autocompletion=completing.weight_dtypes,
+        metavar="DTYPE",
+        help="Of experts on the GPU [the model's].",
+    ),
 ]
 OffloadDtype = Annotated[
     str,
     typer.Option(
         "--offload-dtype",
+        autocompletion=completing.weight_dtypes,
         metavar="DTYPE",
         help="Of experts on the link: bf16, fp8_block, nvfp4, mxfp4 or int4_g32 [as on the GPU].",
     ),

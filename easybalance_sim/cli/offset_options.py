@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
 from easybalance_sim.errors import UsageError
 
 Traces = Annotated[
@@ -61,6 +62,7 @@ Parts = Annotated[
     list[str] | None,
     typer.Option(
         "--part",
+        autocompletion=completing.parts,
         metavar="NAME",
         help="Only this part; may be repeated: sensing, feedback, rerouting, replicas, staggering, queue, admission "
         "[all; admission where there are several nodes].",

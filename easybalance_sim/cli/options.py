@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
 from easybalance_sim.cli.console import Format
 
 MOST_RANKS, MOST_SEED, MOST_STEP_TOKENS = 1024, 2**32 - 1, 2**24
@@ -28,14 +29,26 @@ SlotsPerRank = Annotated[
     typer.Option("--slots-per-rank", metavar="S", min=1, help="Expert slots per rank and layer [ceil(E/R) + 1]."),
 ]
 Model = Annotated[
-    str, typer.Option("--model", metavar="NAME|config.json", help="Model shape, when the trace does not say it.")
+    str,
+    typer.Option(
+        "--model",
+        autocompletion=completing.models,
+        metavar="NAME|config.json",
+        help="Model shape, when the trace does not say it.",
+    ),
 ]
 EngineRanks = Annotated[
     int | None,
     typer.Option("--ranks", metavar="R", min=1, max=MOST_RANKS, help="Ranks of the EP group [FILE's, if it says so]."),
 ]
 EngineModel = Annotated[
-    str, typer.Option("--model", metavar="NAME|config.json", help="The model, for its layers and experts.")
+    str,
+    typer.Option(
+        "--model",
+        autocompletion=completing.models,
+        metavar="NAME|config.json",
+        help="The model, for its layers and experts.",
+    ),
 ]
 EngineExperts = Annotated[
     int | None, typer.Option("--experts", metavar="E", min=1, help="Routed experts per layer [the model's].")
@@ -44,12 +57,19 @@ Profile = Annotated[
     str,
     typer.Option(
         "--profile",
+        autocompletion=completing.profiles,
         metavar="NAME|FILE",
         help="GPU: a100, h100, h200, h20, h800, b200, gb200, or your .toml, .csv, .parquet [h200].",
     ),
 ]
 Phase = Annotated[
-    str | None, typer.Option("--phase", metavar="NAME", help="Only these tokens: prefill, decode or unknown [all].")
+    str | None,
+    typer.Option(
+        "--phase",
+        autocompletion=completing.phases,
+        metavar="NAME",
+        help="Only these tokens: prefill, decode or unknown [all].",
+    ),
 ]
 Workloads = Annotated[
     list[str] | None, typer.Option("--workload", metavar="NAME", help="Only this workload; may be repeated [all].")
@@ -68,6 +88,7 @@ AllToAll = Annotated[
     str,
     typer.Option(
         "--all-to-all",
+        autocompletion=completing.all_to_all,
         metavar="MODE",
         help="auto (by phase), normal, low_latency (DeepEP), nccl or nvlink (TensorRT-LLM; one NVLink domain each).",
     ),
@@ -95,12 +116,18 @@ Stress = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=MOST_SEED, help="Seed of every random choice.")]
 Device = Annotated[
     str,
-    typer.Option("--device", metavar="NAME", help="Where kernels run: auto (a GPU that works, else CPU), cpu, gpu."),
+    typer.Option(
+        "--device",
+        autocompletion=completing.devices,
+        metavar="NAME",
+        help="Where kernels run: auto (a GPU that works, else CPU), cpu, gpu.",
+    ),
 ]
 Overlap = Annotated[
     str,
     typer.Option(
         "--overlap",
+        autocompletion=completing.overlaps,
         metavar="HOW",
         help="Communication that hides behind experts, for ranking: none, two-batch or full. Both ends are reported.",
     ),

@@ -7,21 +7,38 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
 from easybalance_sim.errors import UsageError
 
 Policies = Annotated[
-    list[str] | None, typer.Option("--policy", metavar="NAME", help="Only this policy; may be repeated [all].")
+    list[str] | None,
+    typer.Option(
+        "--policy", autocompletion=completing.policies, metavar="NAME", help="Only this policy; may be repeated [all]."
+    ),
 ]
 WindowSteps = Annotated[int, typer.Option("--window-steps", metavar="N", min=1, help="Steps per window.")]
-Split = Annotated[str, typer.Option("--split", metavar="BY", help="time, request or workload.")]
+Split = Annotated[
+    str, typer.Option("--split", autocompletion=completing.splits, metavar="BY", help="time, request or workload.")
+]
 HeldOut = Annotated[float, typer.Option("--held-out", metavar="SHARE", help="Share that the planner does not see.")]
-Forecast = Annotated[str, typer.Option("--forecast", metavar="HOW", help="mean, last, ema-fast or ema-slow.")]
+Forecast = Annotated[
+    str,
+    typer.Option(
+        "--forecast", autocompletion=completing.forecasts, metavar="HOW", help="mean, last, ema-fast or ema-slow."
+    ),
+]
 HalfLife = Annotated[
     float,
     typer.Option("--half-life", show_default=False, metavar="WINDOWS", min=0.0, help="Half-life of an ema [4 or 64]."),
 ]
 Objective = Annotated[
-    str, typer.Option("--objective", metavar="WHAT", help="What a search balances: auto, tokens or seconds.")
+    str,
+    typer.Option(
+        "--objective",
+        autocompletion=completing.objectives,
+        metavar="WHAT",
+        help="What a search balances: auto, tokens or seconds.",
+    ),
 ]
 BudgetS = Annotated[
     float,
@@ -42,6 +59,7 @@ Dispatch = Annotated[
     str,
     typer.Option(
         "--dispatch",
+        autocompletion=completing.dispatch_rules,
         metavar="RULE",
         help="How the engine picks a replica: even, sglang-static, sglang-dynamic, vllm, vllm-legacy, tensorrt-llm, "
         "ascend-v1 or ascend-v2.",

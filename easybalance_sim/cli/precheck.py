@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from easybalance_sim.cli import lint, options, report_table
+from easybalance_sim.cli import completing, lint, options, report_table
 from easybalance_sim.cli.ci_outputs import CiOutputs, Github, Junit
 from easybalance_sim.cli.console import Console, Format, emit
 from easybalance_sim.errors import UsageError
@@ -27,13 +27,24 @@ def precheck(
     traces: options.Traces,
     engine: Annotated[
         str,
-        typer.Option("--engine", metavar="ENGINE", help="sglang, tensorrt-llm, vllm, vllm-ascend or omni [plan only]."),
+        typer.Option(
+            "--engine",
+            autocompletion=completing.engines,
+            metavar="ENGINE",
+            help="sglang, tensorrt-llm, vllm, vllm-ascend or omni [plan only].",
+        ),
     ] = "",
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="The engine's file [what ebsim export would write].")
     ] = None,
     baseline: Annotated[
-        str, typer.Option("--baseline", metavar="PLAN|NAME", help="A plan file, contiguous or round_robin.")
+        str,
+        typer.Option(
+            "--baseline",
+            autocompletion=completing.baselines,
+            metavar="PLAN|NAME",
+            help="A plan file, contiguous or round_robin.",
+        ),
     ] = "contiguous",
     model: options.Model = "",
     hidden_layers: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from easybalance_sim.cli import profile_measure, profile_table
+from easybalance_sim.cli import completing, profile_measure, profile_table
 from easybalance_sim.cli.command import Group
 from easybalance_sim.cli.console import Format, aligned, emit, say_notes
 from easybalance_sim.cli.options import OutputFormat
@@ -29,17 +29,27 @@ app.command(short_help="Time experts on this machine's GPU.")(profile_measure.me
 Kind = Annotated[
     str,
     typer.Argument(
+        autocompletion=completing.tables,
         help="trtllm-wideep, sglang-generation, sglang-context, infersim-decode, infersim-prefill, moe-perf, "
         "deepep-low-latency, deepep-normal, deepep-bench (the output of DeepEP's tests), nccl, trtllm-alltoall, "
-        "tokens-us or ebsim-measured (what measure writes)."
+        "tokens-us or ebsim-measured (what measure writes).",
     ),
 ]
 Source = Annotated[Path, typer.Argument(metavar="SRC", help="The measured table.")]
-Base = Annotated[str, typer.Option("--profile", help="Profile of the GPU that was measured: a name or a .toml file.")]
+Base = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        autocompletion=completing.profiles,
+        help="Profile of the GPU that was measured: a name or a .toml file.",
+    ),
+]
 Kernel = Annotated[
     str, typer.Option(help="Which kernel_source of a moe-perf or trtllm-alltoall table [the latter: NVLinkTwoSided].")
 ]
-Dtype = Annotated[str, typer.Option(help="Dtype of the expert weights that were timed.")]
+Dtype = Annotated[
+    str, typer.Option(autocompletion=completing.weight_dtypes, help="Dtype of the expert weights that were timed.")
+]
 Nodes = Annotated[int, typer.Option(min=1, help="deepep-bench: nodes of 8 GPUs that it ran on.")]
 Tokens = Annotated[int, typer.Option(min=1, help="deepep-bench: tokens of a rank, where its output does not say.")]
 Hidden = Annotated[int, typer.Option(min=1, help="deepep-bench: width of a token, likewise.")]
@@ -64,7 +74,12 @@ def list_profiles(output_format: OutputFormat = Format.TABLE) -> None:
 
 @app.command(short_help="Print a profile as TOML.")
 def show(
-    name: Annotated[str, typer.Argument(help="A profile's name, a .toml file, or a table: h100+table.csv.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completing.profiles, help="A profile's name, a .toml file, or a table: h100+table.csv."
+        ),
+    ],
     output_format: OutputFormat = Format.TABLE,
 ) -> None:
     """Print a profile as TOML: a start for your own.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from easybalance_sim.cli import completing
 from easybalance_sim.cli.console import Console, Format, aligned, emit
 from easybalance_sim.cli.options import OutputFormat
 from easybalance_sim.cli.sweep_options import numbers
@@ -40,7 +41,12 @@ class _Model(NamedTuple):
 
 
 def measure(
-    model: Annotated[str, typer.Option(metavar="NAME|config.json", help="Model whose experts to measure.")] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|config.json", autocompletion=completing.models, help="Model whose experts to measure."
+        ),
+    ] = "",
     hidden: Annotated[
         int | None, typer.Option(metavar="H", min=1, max=1 << 17, help="Without --model: width of a token.")
     ] = None,

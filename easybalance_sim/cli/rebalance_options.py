@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
+
 Current = Annotated[
     Path | None, typer.Option("--current", metavar="PLAN", help="The plan in force at the start [contiguous].")
 ]
@@ -17,6 +19,7 @@ Loops = Annotated[
     list[str] | None,
     typer.Option(
         "--loop",
+        autocompletion=completing.loops,
         metavar="NAME",
         help="Only this loop; may be repeated: never, static, sglang, sglang-chunked, vllm, vllm-sync, "
         "tensorrt-llm, vllm-ascend, guarded [all].",

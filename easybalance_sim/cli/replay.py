@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import metrics_file, options, report_file, report_table
+from easybalance_sim.cli import completing, metrics_file, options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
 
 
@@ -16,7 +16,13 @@ def replay(
     traces: options.Traces,
     plan: Annotated[Path, typer.Option("--plan", metavar="PLAN", help="The plan file to judge.")],
     baseline: Annotated[
-        str, typer.Option("--baseline", metavar="PLAN|NAME", help="A plan file, contiguous or round_robin.")
+        str,
+        typer.Option(
+            "--baseline",
+            autocompletion=completing.baselines,
+            metavar="PLAN|NAME",
+            help="A plan file, contiguous or round_robin.",
+        ),
     ] = "contiguous",
     cluster: options.Cluster = None,
     model: options.Model = "",
@@ -27,12 +33,18 @@ def replay(
     ] = None,
     window_seconds: options.WindowSeconds = 0.0,
     dispatch: Annotated[
-        str | None, typer.Option("--dispatch", metavar="RULE", help="Replica choice [the plan's].")
+        str | None,
+        typer.Option(
+            "--dispatch", autocompletion=completing.dispatch_rules, metavar="RULE", help="Replica choice [the plan's]."
+        ),
     ] = None,
     profile: options.Profile = "",
     all_to_all: options.AllToAll = "auto",
     overlap: Annotated[
-        str | None, typer.Option("--overlap", metavar="HOW", help="none, two-batch or full [the plan's].")
+        str | None,
+        typer.Option(
+            "--overlap", autocompletion=completing.overlaps, metavar="HOW", help="none, two-batch or full [the plan's]."
+        ),
     ] = None,
     step_tokens: options.StepTokens = 0,
     criteria: options.Criteria = None,

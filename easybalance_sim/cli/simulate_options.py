@@ -7,19 +7,30 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
+
 ScenarioFile = Annotated[
     Path, typer.Argument(metavar="SCENARIO.toml", help="Model, cluster, requests, SLO (examples: scenarios/).")
 ]
 After = Annotated[
     str,
     typer.Option(
-        "--plan", show_default=False, metavar="PLAN|POLICY", help="What is served after: auto, a policy, a plan file "
-        "[the scenario's]."
+        "--plan",
+        autocompletion=completing.placements,
+        show_default=False,
+        metavar="PLAN|POLICY",
+        help="What is served after: auto, a policy, a plan file [the scenario's].",
     ),
-]  # fmt: skip
+]
 Before = Annotated[
     str,
-    typer.Option("--baseline", show_default=False, metavar="PLAN|POLICY", help="What it is held against, likewise."),
+    typer.Option(
+        "--baseline",
+        autocompletion=completing.placements,
+        show_default=False,
+        metavar="PLAN|POLICY",
+        help="What it is held against, likewise.",
+    ),
 ]
 Trace = Annotated[
     list[Path] | None,
@@ -44,6 +55,7 @@ Overlap = Annotated[
     str,
     typer.Option(
         "--overlap",
+        autocompletion=completing.served_overlaps,
         show_default=False,
         metavar="HOW",
         help="Communication behind compute: none or full; both ends are reported [the scenario's].",

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
 from easybalance_sim.cli.options import MOST_RANKS
 from easybalance_sim.errors import UsageError
 
@@ -29,7 +30,12 @@ Ranks = Annotated[str, typer.Option("--ranks", metavar="R,R,…", help="Ranks of
 WindowSteps = Annotated[str, typer.Option("--window-steps", metavar="N,N,…", help="Steps per window to try.")]
 Policies = Annotated[
     list[str] | None,
-    typer.Option("--policy", metavar="NAME", help="Only this policy; may be repeated [eplb, window_search]."),
+    typer.Option(
+        "--policy",
+        autocompletion=completing.policies,
+        metavar="NAME",
+        help="Only this policy; may be repeated [eplb, window_search].",
+    ),
 ]
 BudgetS = Annotated[
     float,
@@ -40,7 +46,12 @@ BudgetS = Annotated[
 PerLayer = Annotated[
     bool, typer.Option("--per-layer", help="Also divide the slots of each point unevenly among layers (a what-if).")
 ]
-KvCacheDtype = Annotated[str, typer.Option("--kv-cache-dtype", metavar="NAME", help="KV cache values: bf16 or fp8.")]
+KvCacheDtype = Annotated[
+    str,
+    typer.Option(
+        "--kv-cache-dtype", autocompletion=completing.kv_dtypes, metavar="NAME", help="KV cache values: bf16 or fp8."
+    ),
+]
 Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE.svg", help="Draw the curves.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="The report as JSON.")]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from easybalance_sim.amounts import Amount
-from easybalance_sim.cli import options
+from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Console, Format, aligned, emit
 from easybalance_sim.cli.trace_output import facts, facts_line, without_nan
 from easybalance_sim.errors import PlanError, UsageError
@@ -34,7 +34,13 @@ def loads(
     ranks: options.Ranks = None,
     ranks_per_node: options.RanksPerNode = None,
     dispatch: Annotated[
-        str | None, typer.Option("--dispatch", metavar="RULE", help="Replica choice [the plan's, or even].")
+        str | None,
+        typer.Option(
+            "--dispatch",
+            autocompletion=completing.dispatch_rules,
+            metavar="RULE",
+            help="Replica choice [the plan's, or even].",
+        ),
     ] = None,
     phase: options.Phase = None,
     workload: options.Workloads = None,
