@@ -1,0 +1,178 @@
+"""A report in a real browser: it asks for nothing, says nothing to the console, and everybody can read it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Browser
+
+from easybalance_sim.report.content import Page
+from easybalance_sim.report.html.render import fragment_of, html_of
+from tests.browser_sessions import Opened, Scheme, chromium, opened
+from tests.report_pages import heat, page
+
+LARGEST = 3 * 2**20
+VIEWS: tuple[tuple[int, Scheme], ...] = (
+    (1280, "light"), (1280, "dark"), (400, "light"), (400, "dark"), (320, "light"),
+)  # fmt: skip
+TEXTS = ("ink", "soft", "link", "good", "bad", "unsure", "neutral")
+MARKS = tuple(f"s{number}" for number in range(1, 9))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def report() -> Page:
+    return page()
+
+
+@pytest.fixture(scope="module")
+def file(report: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(html_of(report), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module", params=VIEWS, ids=lambda view: f"{view[0]}-{view[1]}")
+def view(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[Opened]:
+    width, scheme = request.param
+    with opened(browser, file, width=width, scheme=scheme) as found:
+        found.keep_screenshot(f"report-{width}-{scheme}")
+        yield found
+
+
+def test_it_asks_for_nothing_and_says_nothing(view: Opened, file: Path) -> None:
+    assert view.requests == [file.as_uri()]
+    assert view.said == []
+
+
+def test_the_page_does_not_scroll_sideways(view: Opened) -> None:
+    assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_axe_finds_nothing(view: Opened) -> None:
+    assert view.axe() == []
+
+
+def test_letters_and_marks_stand_out(view: Opened) -> None:
+    colours = view.page.evaluate(COLOURS, [*TEXTS, *MARKS, "paper", "ground"])
+    for behind in ("paper", "ground"):
+        assert {name for name in TEXTS if contrast(colours[name], colours[behind]) < 4.5} == set()
+    assert {name for name in MARKS if contrast(colours[name], colours["paper"]) < 3} == set()
+
+
+COLOURS = """names => {
+  const probe = document.body.appendChild(document.createElement('i'));
+  const found = {};
+  for (const name of names) {
+    probe.style.color = `var(--${name})`;
+    found[name] = getComputedStyle(probe).color.match(/[0-9.]+/g).slice(0, 3).map(Number);
+  }
+  probe.remove();
+  return found;
+}"""
+
+
+def contrast(one: list[float], other: list[float]) -> float:
+    """Of two sRGB colours, as WCAG 2 defines it."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: list[float]) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (one / 255 for one in colour)
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.fixture(scope="module")
+def desk(browser: Browser, file: Path) -> Iterator[Opened]:
+    with opened(browser, file) as found:
+        yield found
+
+
+def test_every_image_has_words(desk: Opened, report: Page) -> None:
+    names = desk.page.evaluate(
+        "[...document.querySelectorAll('svg, img, [role=img]')].map(one => one.getAttribute('aria-label') || one.alt)"
+    )
+    assert names == [figure.alt for figure in report.figures()]
+
+
+def test_the_links_hold_the_data(desk: Opened, report: Page) -> None:
+    links = desk.page.eval_on_selector_all("a[download]", "all => all.map(one => [one.download, one.href])")
+    found = {name: unquote(address.partition(",")[2]) for name, address in links}
+    for figure in report.figures():
+        assert found[f"{figure.name}.csv"] == figure.chart.table().csv()
+    assert all(len(list(csv.reader(io.StringIO(text)))) > 1 for text in found.values())
+
+
+def test_a_click_downloads_a_file(desk: Opened, report: Page, tmp_path: Path) -> None:
+    with desk.page.expect_download() as waiting:
+        desk.page.click("a[download]")
+    waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
+    first = report.figures()[0]
+    assert (tmp_path / f"{first.name}.csv").read_text(encoding="utf-8") == first.chart.table().csv()
+
+
+def test_on_paper_all_is_open_and_light(desk: Opened) -> None:
+    desk.page.emulate_media(media="print", color_scheme="dark")
+    assert desk.page.is_hidden("nav")
+    assert desk.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    heights = desk.page.eval_on_selector_all(
+        "details table", "all => all.map(one => one.getBoundingClientRect().height)"
+    )
+    assert heights and min(heights) > 20
+    desk.keep_screenshot("report-print")
+    made = desk.page.pdf(prefer_css_page_size=True)
+    assert made.startswith(b"%PDF") and len(made) > 20_000
+
+
+def test_it_works_without_scripts_from_the_keyboard(browser: Browser, file: Path, desk: Opened) -> None:
+    with opened(browser, file, scripts=False) as silent:
+        assert silent.page.locator("script").count() == 0
+        assert silent.page.text_content("main") == desk.page.text_content("main")
+        silent.page.keyboard.press("Tab")
+        assert silent.page.evaluate("document.activeElement.className") == "skip"
+        silent.page.keyboard.press("Enter")
+        assert silent.page.url.endswith("#main")
+
+
+def test_a_model_of_deepseek_size_stays_small() -> None:
+    size = len(html_of(page(charts={f"map_{number}": heat(58, 256) for number in range(4)})).encode())
+    assert 200_000 < size < LARGEST
+
+
+def test_two_fragments_in_one_document(browser: Browser, tmp_path: Path) -> None:
+    """In a notebook that is dark while the system is light."""
+    path = tmp_path / "notebook.html"
+    both = fragment_of(page()) + fragment_of(page("eplb"))
+    path.write_text(
+        f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Notebook</title>'
+        f'<body class="vscode-dark"><main><h1>Notebook</h1><h2>Cells</h2>{both}</main></body></html>',
+        encoding="utf-8",
+    )
+    with opened(browser, path) as found:
+        found.keep_screenshot("notebook")
+        ids: list[Any] = found.page.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
+        assert len(ids) == len(set(ids))
+        assert found.axe() == []
+        assert contrast(*found.page.evaluate(PAINTED)) > 4.5
+        assert found.page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+
+
+PAINTED = """(() => {
+  const style = getComputedStyle(document.querySelector('.ebsim-report'));
+  const dark = [style.color, style.backgroundColor].map(one => one.match(/[0-9.]+/g).slice(0, 3).map(Number));
+  return dark;
+})()"""
