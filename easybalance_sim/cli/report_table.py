@@ -10,28 +10,7 @@ from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
 from easybalance_sim.cli.memory_table import of_memory
 from easybalance_sim.cli.stress_table import of_stress
 from easybalance_sim.report import plan_words
-from easybalance_sim.report.words import change
 
-_ROWS = (
-    ("rank imbalance, mean", "rank_imbalance.mean", "{:.3f}"),
-    ("  P50", "rank_imbalance.p50", "{:.3f}"),
-    ("  P95", "rank_imbalance.p95", "{:.3f}"),
-    ("  P99", "rank_imbalance.p99", "{:.3f}"),
-    ("  max", "rank_imbalance.max", "{:.3f}"),
-    ("layer time P50, µs", "layer_us.p50", "{:.1f}"),
-    ("  P99", "layer_us.p99", "{:.1f}"),
-    ("  P99, communication hidden", "layer_us_bracket.full_overlap.p99", "{:.1f}"),
-    ("MoE time of a step P50, µs", "step_us.p50", "{:.0f}"),
-    ("  P99", "step_us.p99", "{:.0f}"),
-    ("  P99, communication hidden", "step_us_bracket.full_overlap.p99", "{:.0f}"),
-    ("cross-node bytes per token", "cross_node_bytes_per_token", "{:,.0f}"),
-    ("active experts per rank", "active_experts_per_rank.mean", "{:.2f}"),
-    ("expert memory per rank, MB", "memory_bytes_per_rank", "{:,.1f}"),
-    ("slots per layer", "slots", "{}"),
-    ("lower bound, average load", "lower_bound_imbalance", "{:.3f}"),
-    ("  of each window, mean", "lower_bound_per_window.mean", "{:.3f}"),
-    ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
-)
 _FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst")
 
 
@@ -92,12 +71,7 @@ def _headline(report: Mapping[str, Any], place: str) -> str:
 
 def _comparison(report: Mapping[str, Any]) -> str:
     before, after = report["baseline"], report["plan"]
-    rows = [("", "baseline", "plan", "change")]
-    for label, path, form in _ROWS:
-        old, new = _value(before, path), _value(after, path)
-        if path == "memory_bytes_per_rank":
-            old, new = old / 1e6, new / 1e6
-        rows.append((label, form.format(old), form.format(new), change(old, new)))
+    rows = [("", "baseline", "plan", "change"), *plan_words.comparison(report)]
     names = f"baseline: {before['policy']} · plan: {after['policy']}"
     below = (plan_words.room(report), *plan_words.promise(report), plan_words.migration(report["migration"]))
     return "\n".join([filled(names), aligned(rows), *map(filled, below)])
@@ -122,10 +96,3 @@ def _candidates(report: Mapping[str, Any]) -> str:
     legend = "imbalance: mean, P99, mean of the worst 5 % expected of other windows; µs/step: the objective"
     front = ["* Pareto front: no candidate has a lower worst 5 % at as low a price"] if nodes or moving else []
     return "\n".join([aligned(rows, left=2), *map(filled, [legend, *front])])
-
-
-def _value(section: Mapping[str, Any], path: str) -> float:
-    value: Any = section
-    for key in path.split("."):
-        value = value[key]
-    return float(value) if not isinstance(value, int) else value

@@ -5,8 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from easybalance_sim.report.words import duration, many
+from easybalance_sim.report.words import change, duration, many
 
+_ROWS = (
+    ("rank imbalance, mean", "rank_imbalance.mean", "{:.3f}"),
+    ("  P50", "rank_imbalance.p50", "{:.3f}"),
+    ("  P95", "rank_imbalance.p95", "{:.3f}"),
+    ("  P99", "rank_imbalance.p99", "{:.3f}"),
+    ("  max", "rank_imbalance.max", "{:.3f}"),
+    ("layer time P50, µs", "layer_us.p50", "{:.1f}"),
+    ("  P99", "layer_us.p99", "{:.1f}"),
+    ("  P99, communication hidden", "layer_us_bracket.full_overlap.p99", "{:.1f}"),
+    ("MoE time of a step P50, µs", "step_us.p50", "{:.0f}"),
+    ("  P99", "step_us.p99", "{:.0f}"),
+    ("  P99, communication hidden", "step_us_bracket.full_overlap.p99", "{:.0f}"),
+    ("cross-node bytes per token", "cross_node_bytes_per_token", "{:,.0f}"),
+    ("active experts per rank", "active_experts_per_rank.mean", "{:.2f}"),
+    ("expert memory per rank, MB", "memory_bytes_per_rank", "{:,.1f}"),
+    ("slots per layer", "slots", "{}"),
+    ("lower bound, average load", "lower_bound_imbalance", "{:.3f}"),
+    ("  of each window, mean", "lower_bound_per_window.mean", "{:.3f}"),
+    ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
+)
 FOLDS = ("interleaved", "blocked")
 """Kinds of folds in `fit.cross_validation`: with the topics of the part planned on, and with others."""
 
@@ -115,3 +135,22 @@ def migration(moved: Mapping[str, Any]) -> str:
         f"migration from the baseline: {many(moved['moves'], 'expert')} to copy, {moved['bytes'] / 1e6:,.1f} MB, "
         f"{duration(moved['seconds'])}"
     )
+
+
+def comparison(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """What is measured, for the baseline, for the plan, and the change; lines that begin with blanks go on with the one
+    above."""
+    rows = []
+    for label, path, form in _ROWS:
+        old, new = (_at(report[side], path) for side in ("baseline", "plan"))
+        if path == "memory_bytes_per_rank":
+            old, new = old / 1e6, new / 1e6
+        rows.append((label, form.format(old), form.format(new), change(old, new)))
+    return rows
+
+
+def _at(section: Mapping[str, Any], path: str) -> float:
+    value: Any = section
+    for key in path.split("."):
+        value = value[key]
+    return float(value) if not isinstance(value, int) else value

@@ -17,6 +17,21 @@ def change(old: float, new: float) -> str:
     return f"{100 * (new / old - 1):+.1f} %" if old else "new"
 
 
+def course(old: float, new: float, form: str = "{:.3f}") -> str:
+    """`falls from 2.296 to 1.528`, `rises from … to …`, `stays at …` where both look alike; form: with the unit."""
+    before, after = form.format(old), form.format(new)
+    if before == after:
+        return f"stays at {before}"
+    return f"{'falls' if new < old else 'rises'} from {before} to {after}"
+
+
+def listed(names: list[str], most: int = 3) -> str:
+    """`a, b and c`; of more than `most` the first ones and how many others there are."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most:,} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def duration(seconds: float) -> str:
     """In s, ms or µs."""
     if seconds >= 1:
