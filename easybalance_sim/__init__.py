@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         GateResult,
         OffloadResult,
         OffsetResult,
+        PhasePlans,
         PlanResult,
         RebalanceResult,
         ReplayResult,
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
         offload,
         offset,
         plan,
+        plan_phases,
         rebalance,
         replay,
         simulate,
         sweep,
-    )  # fmt: skip
+    )
     from easybalance_sim.errors import (
         CriteriaError,
         EbsimError,
@@ -47,15 +49,16 @@ if TYPE_CHECKING:
         ProfileError,
         TraceError,
         UsageError,
-    )  # fmt: skip
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CapacityResult", "ClaimResult", "CompareResult", "CriteriaError", "EbsimError", "ExplainResult", "ExportResult",
-    "GateResult", "OffloadResult", "OffsetResult", "PlanError", "PlanResult", "ProfileError", "RebalanceResult",
-    "ReplayResult", "SimulateResult", "SweepResult", "TraceError", "UsageError", "capacity", "claim", "compare",
-    "explain", "export", "gate", "load_plan", "offload", "offset", "plan", "rebalance", "replay", "simulate", "sweep",
+    "GateResult", "OffloadResult", "OffsetResult", "PhasePlans", "PlanError", "PlanResult", "ProfileError",
+    "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult", "TraceError", "UsageError", "capacity", "claim",
+    "compare", "explain", "export", "gate", "load_plan", "offload", "offset", "plan", "plan_phases", "rebalance",
+    "replay", "simulate", "sweep",
 ]  # fmt: skip
 
 _API = f"{__name__}.api"

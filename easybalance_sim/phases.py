@@ -35,17 +35,28 @@ def make_phase_plans(request: PlanRequest, tell: Listener) -> tuple[dict[str, An
     Returns {"phases": {phase: report}, "cross": comparison or None} and the worst exit code. Both plans are made before
     the first is written. Raises `EbsimError` subclasses for bad input; `UsageError` when no phase is known.
     """
+    made = fit_phases(request, tell)
+    codes = [one.verdict.exit_code for one in made.values()]
+    return publish_phases(request, made), min(codes, key=SEVERITY.index)
+
+
+def fit_phases(request: PlanRequest, tell: Listener) -> dict[str, Made]:
+    """The plan of each phase that the trace holds, not written yet. Raises as `make_phase_plans`."""
     if request.settings.phase is not None:
         raise UsageError("plans for both phases", where="--per-phase", fix="leave out --phase")
     asked = {phase: of_phase(request, phase) for phase in _phases_of(request, tell)}
     heard = _Heard(tell)
     try:
-        made = {phase: _made(one, phase, heard) for phase, one in asked.items()}
+        return {phase: _made(one, phase, heard) for phase, one in asked.items()}
     finally:
         heard.tell_all()
+
+
+def publish_phases(request: PlanRequest, made: Mapping[str, Made]) -> dict[str, Any]:
+    """Write the files where the request and the verdicts allow it; {"phases": …, "cross": …} as `make_phase_plans`."""
+    asked = {phase: of_phase(request, phase) for phase in made}
     reports = {phase: publish(asked[phase], one) for phase, one in made.items()}
-    codes = [one.verdict.exit_code for one in made.values()]
-    return {"phases": reports, "cross": _cross(made)}, min(codes, key=SEVERITY.index)
+    return {"phases": reports, "cross": _cross(made)}
 
 
 def of_phase(request: PlanRequest, phase: str) -> PlanRequest:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from easybalance_sim.api.mechanisms import ClaimResult, OffsetResult, claim, offset
     from easybalance_sim.api.offloading import OffloadResult, offload
     from easybalance_sim.api.plan_files import PlanResult, load_plan
-    from easybalance_sim.api.planning import plan
+    from easybalance_sim.api.planning import PhasePlans, plan, plan_phases
     from easybalance_sim.api.rebalancing import RebalanceResult, rebalance
     from easybalance_sim.api.replaying import ReplayResult, replay
     from easybalance_sim.api.simulating import CapacityResult, SimulateResult, capacity, simulate
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "plan": "planning",
+    "plan_phases": "planning",
+    "PhasePlans": "planning",
     "load_plan": "plan_files",
     "PlanResult": "plan_files",
     "replay": "replaying",
@@ -52,9 +54,9 @@ _HOME = {
 
 __all__ = [
     "CapacityResult", "ClaimResult", "CompareResult", "ExplainResult", "ExportResult", "GateResult", "OffloadResult",
-    "OffsetResult", "PlanResult", "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult", "capacity",
-    "claim", "compare", "explain", "export", "gate", "load_plan", "offload", "offset", "plan", "rebalance", "replay",
-    "simulate", "sweep",
+    "OffsetResult", "PhasePlans", "PlanResult", "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult",
+    "capacity", "claim", "compare", "explain", "export", "gate", "load_plan", "offload", "offset", "plan",
+    "plan_phases", "rebalance", "replay", "simulate", "sweep",
 ]  # fmt: skip
 
 

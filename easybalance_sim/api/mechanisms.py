@@ -46,8 +46,8 @@ class ClaimResult(PageResult):
     def line(self) -> str:
         """What became of it."""
         return (
-            f"{self.report['title']}: claimed {self.report['claimed_gain']:+.1%}, "
-            f"{self.report['lossless_gain']:+.1%} without and {self.report['total_gain']:+.1%} with lossy mechanisms"
+            f"{self.report['title']}: claimed ×{self.report['claimed_gain']:.2f}, "
+            f"×{self.report['lossless_gain']:.2f} without and ×{self.report['total_gain']:.2f} with lossy mechanisms"
         )
 
     def table(self) -> pd.DataFrame:

@@ -1,17 +1,46 @@
-"""`plan`: what `ebsim plan` does."""
+"""`plan` and `plan_phases`: what `ebsim plan` does."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.api.calls import begun
 from easybalance_sim.api.inputs import Names, PathLike, Traces, names_of, path_of, settings_of
 from easybalance_sim.api.plan_files import PlanLike, PlanResult, file_of
+from easybalance_sim.api.results import PageResult
+from easybalance_sim.phases import fit_phases, publish_phases
 from easybalance_sim.pipeline import fit_and_judge, publish
 from easybalance_sim.planning.request import PlanRequest
 from easybalance_sim.policies import Effort
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PhasePlans(PageResult):
+    """A plan for prefill and one for decode. phases: those that the trace holds."""
+
+    phases: Mapping[str, PlanResult]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the gate accepts every one."""
+        return all(made.accepted for made in self.phases.values())
+
+    def line(self) -> str:
+        """That of each."""
+        return "; ".join(f"{phase} {made.line()}" for phase, made in self.phases.items())
+
+    def table(self) -> pd.DataFrame:
+        """The table of each under its phase."""
+        import pandas as pd
+
+        return pd.concat({phase: made.table() for phase, made in self.phases.items()})
 
 
 def plan(
@@ -63,6 +92,28 @@ def plan(
         made = fit_and_judge(request, told)
         report = publish(request, made)
     return PlanResult(report={**report, "notes": told.notes}, document=made.document, call=call)
+
+
+def plan_phases(traces: Traces, *, progress: bool = False, **options: Any) -> PhasePlans:
+    """A plan from the prefill tokens and one from the decode tokens of a trace: what `ebsim plan --per-phase` does.
+
+    options: those of `plan`, `phase` aside; of `output` plan.json become plan.prefill.json and plan.decode.json. Raises
+    as `plan`, and `UsageError` where the trace does not tell phases apart.
+    """
+    bound = inspect.signature(plan).bind(traces, progress=progress, **options)
+    bound.apply_defaults()
+    said = bound.arguments
+    call, told = begun(plan, said)
+    call = call.replace(".plan(", ".plan_phases(", 1)
+    with file_of(said["current"]) as in_force:
+        request = _request(said, in_force)
+        made = fit_phases(request, told)
+        report = publish_phases(request, made)
+    phases = {
+        phase: PlanResult(report={**report["phases"][phase], "notes": told.notes}, document=one.document, call=call)
+        for phase, one in made.items()
+    }
+    return PhasePlans(report={**report, "notes": told.notes}, phases=phases, call=call)
 
 
 def _request(said: Mapping[str, Any], in_force: Path | None) -> PlanRequest:

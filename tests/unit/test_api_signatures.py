@@ -1,0 +1,119 @@
+"""The functions of the package take what the commands take: same names, same defaults, same ranges."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+import easybalance_sim as ebs
+from easybalance_sim import api
+from easybalance_sim.api.calls import RANGES
+from easybalance_sim.cli.commands import app
+
+FUNCTIONS = (
+    "plan", "replay", "sweep", "rebalance", "simulate", "capacity", "offset", "offload", "gate", "export", "explain",
+    "compare",
+)  # fmt: skip
+WITHOUT_FUNCTION = {
+    "adopt", "diff", "history", "import", "init", "lint", "precheck", "profile", "report", "rollout", "trace",
+}  # fmt: skip
+"""Commands for files and machines."""
+OUTPUTS = {"--format", "--report", "--figures", "--figure", "--metrics", "--junit", "--github", "--quiet", "--verbose"}
+"""Results have methods for them."""
+LEFT_OUT = {
+    ("plan", "--per-phase"),  # `plan_phases`
+    ("sweep", "--output"),  # `to_json`
+    ("offset", "--scenario"),  # `claim`
+}
+ONLY_HERE = {"progress"}
+ORDERED_OTHERWISE = {"export"}
+NO_LIMIT_HERE = {"slots_per_rank", "window_steps"}
+"""Flags that are lists in `sweep`, where they have an upper end."""
+
+
+def _parameters(command: str) -> Iterator[Any]:
+    for parameter in _command(command).params:
+        flag = max(parameter.opts, key=len)
+        if flag not in OUTPUTS and flag != "--help" and (command, flag) not in LEFT_OUT:
+            yield parameter
+
+
+def _command(name: str) -> Any:
+    return typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+
+
+def _name(parameter: Any) -> str:
+    flag = max(parameter.opts, key=len)
+    return str(flag.removeprefix("--").replace("-", "_")) if flag.startswith("--") else str(parameter.name)
+
+
+def _said(default: Any) -> Any:
+    """A default as it is meant: nothing said, numbers in a list as numbers."""
+    if default is inspect.Parameter.empty:
+        return "must be said"
+    if isinstance(default, str) and default.isdigit():
+        return int(default)
+    return None if default in ("", ()) else default
+
+
+def _signature(name: str) -> inspect.Signature:
+    return inspect.signature(getattr(api, name))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_takes_what_its_command_takes(name: str) -> None:
+    of_command = {_name(parameter): parameter.name for parameter in _parameters(name)}
+    of_function = set(_signature(name).parameters) - ONLY_HERE
+    assert of_function == set(of_command)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_defaults_are_those_of_the_command(name: str) -> None:
+    flags = inspect.signature(_command(name).callback).parameters
+    here = _signature(name).parameters
+    different = {
+        _name(parameter): (flags[parameter.name].default, here[_name(parameter)].default)
+        for parameter in _parameters(name)
+        if _name(parameter) != "traces"
+        and _said(flags[parameter.name].default) != _said(here[_name(parameter)].default)
+    }
+    assert different == {}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_ranges_are_those_of_the_flags(name: str) -> None:
+    for parameter in _parameters(name):
+        if not hasattr(parameter.type, "min"):
+            continue
+        least, most = RANGES[_name(parameter)]
+        assert (parameter.type.min, isinstance(least, int)) == (least, "int" in parameter.type.name)
+        assert parameter.type.max == most or (parameter.type.max is None and _name(parameter) in NO_LIMIT_HERE)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_command_demands_a_function_demands(name: str) -> None:
+    wanted = {_name(parameter) for parameter in _parameters(name) if parameter.required}
+    assert {key for key, one in _signature(name).parameters.items() if one.default is one.empty} >= wanted
+
+
+def test_every_command_is_a_function_or_said_not_to_be_one() -> None:
+    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert set(FUNCTIONS) <= commands <= set(FUNCTIONS) | WITHOUT_FUNCTION
+
+
+def test_results_and_errors_are_names_of_the_package() -> None:
+    assert set(api.__all__) <= set(ebs.__all__) <= set(dir(ebs))
+    for name in ebs.__all__:
+        assert callable(getattr(ebs, name)), name
+    assert isinstance(ebs.UsageError("x"), ebs.EbsimError)
+
+
+def test_a_name_that_there_is_not_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'plans'"):
+        ebs.plans  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        api.nothing  # noqa: B018
