@@ -14,8 +14,8 @@ from pathlib import PurePath
 WIDTH = 80
 LEAST_LABEL, LEAST_WORDS = 12, 24
 _GAP = "  "
-_UNIT = re.compile(r"(%|×|[mµn]?s|[kMGT]?B(/s)?|[kMG])\W*")
-_PIECE = re.compile(r"[^\s/-]*[/-]+|[^\s/-]+|\s+")
+_UNIT = re.compile(r"(%|×|x|[mµn]?s|[kMGT]?B(/s)?|[kMG])\W*")
+_INSIDE = re.compile(r"(?<=[/-])(?=\w\w)")
 
 Row = Sequence[str]
 
@@ -90,9 +90,9 @@ def worded(rows: Sequence[Row], *, left: int = 1) -> str:
 def noted(rows: Sequence[Row], notes: Sequence[str], *, left: int = 1) -> str:
     """As `aligned`, with a note under each row, "" for none; it begins two columns inside the label."""
     table = _Table(rows, left, WIDTH)
-    indent = " " * (table.label_at + 2)
     lines = []
     for number, note in enumerate(notes):
+        indent = " " * (table.label_at + 2) + _indent(rows[number][table.label])
         lines += [*table.lines(number), *(wrapped(note, first=indent, then=indent) if note else ())]
     return "\n".join(lines)
 
@@ -147,8 +147,9 @@ class _Table:
         before = self._line(row[: self.label])
         indent = " " * self.label_at
         first = before + indent[shown(before) :]
+        deeper = _indent(row[self.label])
         others = ["" if column <= self.label else text for column, text in enumerate(row)]
-        return [*wrapped(row[self.label], first=first, then=indent), self._line(others)]
+        return [*wrapped(row[self.label], first=first + deeper, then=indent + deeper), self._line(others)]
 
     def _line(self, cells: Row) -> str:
         texts = []
@@ -186,15 +187,23 @@ def _part(rows: Sequence[Row], left: int, start: int, stop: int) -> _Table:
 
 
 def _narrowed(head: str, width: int) -> list[str]:
-    """A head in lines of at most `width` columns where it can be broken: at blanks, behind / and -."""
-    lines = [""]
-    for piece in _PIECE.findall(head):
-        if shown((lines[-1] + piece).rstrip()) > width and lines[-1].strip():
-            lines.append("")
-        lines[-1] += piece
-        if not lines[-1].strip():
-            lines[-1] = ""
+    """A head in lines of at most `width` columns where it can be broken: at blanks, else behind / and -."""
+    indent = _indent(head)
+    lines = [indent]
+    for word in head.split():
+        whole = shown(indent) + shown(word) <= width
+        for number, piece in enumerate([word] if whole else _INSIDE.split(word)):
+            joined = lines[-1] + (" " if lines[-1].strip() and not number else "") + piece
+            if lines[-1].strip() and shown(joined) > width:
+                lines.append(indent + piece)
+            else:
+                lines[-1] = joined
     return [line.rstrip() for line in lines]
+
+
+def _indent(text: str) -> str:
+    """The blanks that a text begins with."""
+    return text[: len(text) - len(text.lstrip())]
 
 
 def _kept_together(words: Sequence[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
 
 LEAST_DELAY = 2
 """Of the row that limits are taken from."""
@@ -20,18 +20,23 @@ def remarked(row: Section) -> str:
 
 def remarks(rows: Sequence[Section]) -> Iterator[str]:
     """What the mark stands for."""
-    yield from dict.fromkeys(f"  † {row['remark']}" for row in rows if row["remark"])
+    for remark in dict.fromkeys(row["remark"] for row in rows if row["remark"]):
+        yield from _inner(f"† {remark}")
+
+
+def _inner(text: str) -> list[str]:
+    return wrapped(text, first="  ", then="    ")
 
 
 def _feedback(section: Section) -> Iterator[str]:
     gain, sensor = section["gain"], section["sensor"]
-    yield (
+    yield filled(
         f"Router offsets: a rank's load falls by {gain['rank']:.3g} per unit of offset "
         f"({gain['rank_low']:.3g} to {gain['rank_high']:.3g}), an expert's by {gain['expert']:.3g}; "
         f"clip {section['clip']:.3g}"
     )
     if section["scores"]["note"]:
-        yield f"  {section['scores']['note']}"
+        yield from _inner(section["scores"]["note"])
     rows = [("  largest stable gain", "delay", "P: K", "gain", "I: K", "gain")]
     for row in section["largest_stable"]:
         mark = "→" if row["taken"] else ""
@@ -41,43 +46,43 @@ def _feedback(section: Section) -> Iterator[str]:
         )  # fmt: skip
     yield aligned(rows)
     at_two = "; a delay of 1 is taken as 2, as its own limit hangs on an exact zero that no real sensor has"
-    yield (
-        "  → safe gains are a quarter of this row's, a tenth for I; one above 0.4 is warned of, above 0.7 refused"
+    yield from _inner(
+        "→ safe gains are a quarter of this row's, a tenth for I; one above 0.4 is warned of, above 0.7 refused"
         + (at_two if sensor["delay_steps"] < LEAST_DELAY else "")
     )
     none = section["none"]
-    head = (f"  window {sensor['window_steps']} steps, delay {sensor['delay_steps']}", "of the limit", "step mean",
-            "window", "settles")  # fmt: skip
-    runs: list[tuple[str, ...]] = [head, ("  none", "", f"{none['step_mean']:.3f}", f"{none['window_mean']:.3f}", "")]
+    title = f"  window {sensor['window_steps']} steps, delay {sensor['delay_steps']}"
+    runs: list[tuple[str, ...]] = [(title, "of the limit", "step mean", "window", "settles")]
+    runs += [("  none", "", f"{none['step_mean']:.3f}", f"{none['window_mean']:.3f}", "")]
     runs += [_controller(run) for run in section["runs"]]
-    yield aligned(runs)
+    yield noted(runs, ["", "", *map(_unsettled, section["runs"])])
     yield from remarks(section["runs"])
     if not any(run["latency_gain"] for run in section["runs"]):
-        yield "  only windows get more even: with a barrier per layer that is no gain in latency"
+        yield from _inner("only windows get more even: with a barrier per layer that is no gain in latency")
 
 
 def _controller(run: Section) -> tuple[str, ...]:
-    share, stability = run["share_of_limit"], run["stability"]
-    near = "no limit known" if share is None else f"{share:.2f}{' REFUSED' if run['refused'] else ''}"
+    share, stability, balance = run["share_of_limit"], run["stability"], run["balance"]
+    near = "not known" if share is None else f"{share:.2f}{' REFUSED' if run['refused'] else ''}"
     near += " warning" if run["warns"] and not run["refused"] else ""
-    settles = "not judged" if stability is None else "yes"
-    if stability is not None and stability["unstable"]:
-        period = f"period ~{2 * stability['lag']} steps" if stability["oscillates"] else ""
-        grown = f"{max(stability['heat_ratio'], stability['layer_ratio']):.2f} × the error"
-        settles = "UNSTABLE: " + ", ".join(sign for sign in (period, grown if stability["grows"] else "") if sign)
-    balance = run["balance"]
-    return (
-        f"  {run['name']}{remarked(run)}",
-        near,
-        f"{balance['step_mean']:.3f}",
-        f"{balance['window_mean']:.3f}",
-        settles,
-    )
+    settles = "not judged" if stability is None else "NO" if stability["unstable"] else "yes"
+    figures = f"{balance['step_mean']:.3f}", f"{balance['window_mean']:.3f}"
+    return f"  {run['name']}{remarked(run)}", near, *figures, settles
+
+
+def _unsettled(run: Section) -> str:
+    """By which sign a loop does not settle."""
+    stability = run["stability"]
+    if stability is None or not stability["unstable"]:
+        return ""
+    period = f"period ~{2 * stability['lag']} steps" if stability["oscillates"] else ""
+    grown = f"{max(stability['heat_ratio'], stability['layer_ratio']):.2f} × the error" if stability["grows"] else ""
+    return "UNSTABLE: " + ", ".join(filter(None, (period, grown)))
 
 
 def _sensing(section: Section) -> Iterator[str]:
     metrics, detectors = section["metrics"], section["detectors"]
-    yield "What sensors see (hottest rank / mean over ranks; P99 over time of the highest / mean):"
+    yield filled("What sensors see (hottest rank / mean over ranks; P99 over time of the highest / mean):")
     rows = [("  metric", "mean", "P99", "hottest rank", "over mean", "peak P99")]
     for name, seen in metrics["ranks"].items():
         if seen["highest"] > 0:
@@ -88,7 +93,9 @@ def _sensing(section: Section) -> Iterator[str]:
     yield aligned(rows)
     yield "Hot-spot rules against the next second:"
     for name, kind in detectors["kinds"].items():
-        yield f"  {name}: {kind['hot_frac']:.1%} stay over {kind['threshold']:g} × the mean; {kind['verdict']['text']}"
+        yield from _inner(
+            f"{name}: {kind['hot_frac']:.1%} stay over {kind['threshold']:g} × the mean; {kind['verdict']['text']}"
+        )
         rules: list[tuple[str, ...]] = [("    rule", "fires", "precision", "recall", "F1", "false ones suppressed")]
         rules += [_rule(rule) for rule in kind["rules"]]
         yield aligned(rules)
@@ -100,20 +107,29 @@ def _rule(rule: Section) -> tuple[str, ...]:
 
 
 def _replicas(section: Section) -> Iterator[str]:
-    yield f"Replica chosen per step, on {section['placement']} (µs of a layer; net = saved - sensor - choosing):"
-    rows = [("  rule", "sees", "step mean", "P99", "saved", "sensor", "choosing", "which is", "net", "measured here",
-             "cross-node copies")]  # fmt: skip
+    """What each rule gains, then what it costs."""
+    yield filled(
+        f"Replica chosen per step, on {section['placement']} (µs of a layer; net = saved - sensor - choosing):"
+    )
+    gains = [("  rule", "sees", "step mean", "P99", "saved", "net", "cross-node copies")]
+    costs = [("  rule", "sensor", "choosing", "which is", "measured here")]
     for row in section["rows"]:
         balance = row["balance"]
-        rows.append(
+        gains.append(
             (f"  {row['rule']}", row["sensor"], f"{balance['step_mean']:.3f}", f"{balance['step_p99']:.2f}",
-             _us(row["saved_us"]), _us(row["sensor_us"]), _us(row["budget_us"]),
-             row["budget_source"], _us(row["net_us"]), _us(row["choice_us"]), f"{row['copies_per_layer']:,.0f}")
+             _us(row["saved_us"]), _us(row["net_us"]), f"{row['copies_per_layer']:,.0f}")
         )  # fmt: skip
-    yield aligned(rows)
+        costs.append(
+            (f"  {row['rule']}", _us(row["sensor_us"]), _us(row["budget_us"]), row["budget_source"],
+             _us(row["choice_us"]))
+        )  # fmt: skip
+    yield aligned(gains)
+    yield aligned(costs)
     if section["floor_mean"] is not None:
-        yield f"  no choice of replicas gets below {section['floor_mean']:.3f} / {section['floor_p99']:.2f}"
-    yield from (f"  {note}" for note in section["notes"])
+        floor = f"{section['floor_mean']:.3f} / {section['floor_p99']:.2f}"
+        yield from _inner(f"no choice of replicas gets below {floor}")
+    for note in section["notes"]:
+        yield from _inner(note)
 
 
 def _us(value: float | None) -> str:
@@ -121,7 +137,7 @@ def _us(value: float | None) -> str:
 
 
 def _staggering(section: Section) -> Iterator[str]:
-    yield (
+    yield filled(
         "Staggering (ranks relabelled per layer; time over balanced time): "
         f"barrier per layer {section['barrier_gain']:+g}, it gains nothing there"
     )
@@ -138,7 +154,7 @@ def _staggering(section: Section) -> Iterator[str]:
 
 
 def _queue(section: Section) -> Iterator[str]:
-    yield "Order of micro-batches at a rank (a layer is its experts and its all-to-all, attention aside):"
+    yield filled("Order of micro-batches at a rank (a layer is its experts and its all-to-all, attention aside):")
     rows = [("  in flight, order", "tokens/s", "against one", "request P50, ms", "P99, ms", "idle", "above the bound")]
     rows += [
         (f"  {row['in_flight']}, {row['rule']}", f"{row['tokens_per_s']:,.0f}",
@@ -147,26 +163,33 @@ def _queue(section: Section) -> Iterator[str]:
         for row in section["rows"]
     ]  # fmt: skip
     yield aligned(rows)
-    yield from (f"  {line}" for line in section["explained"])
+    for line in section["explained"]:
+        yield from _inner(line)
 
 
 def _admission(section: Section) -> Iterator[str]:
+    """What each way of admission gains, then what it costs."""
     mode = section["mode"]
-    yield (
+    yield filled(
         f"Admission by topic, judged on {section['requests']:,} requests that neither placement nor topics have seen "
         f"({mode}):"
     )
-    rows = [("  placement, admission", "copies per token", "fewer", "rank load", "window P99", "layer P99, µs",
-             "KV tokens max/mean", "spilled", "started elsewhere")]  # fmt: skip
+    gains = [("  placement, admission", "copies per token", "fewer", "rank load", "window P99", "layer P99, µs")]
+    costs = [("  placement, admission", "KV tokens max/mean", "spilled", "started elsewhere")]
     for row in section["variants"]:
         crossing, balance, price = row["judged"]["crossing"][mode], row["judged"]["balance"], row["price"]
-        rows.append(
+        gains.append(
             (f"  {row['name']}", f"{crossing['copies_per_token']:.3f}", f"{row['fewer_copies'][mode]:.0%}",
-             f"{balance['step_mean']:.3f}", f"{balance['window_p99']:.3f}", f"{crossing['layer_us_p99']:,.0f}",
-             f"{price['kv_rank']['mean']:.2f}", f"{price['spilled_share']:.0%}", f"{price['cold']['moved_share']:.0%}")
+             f"{balance['step_mean']:.3f}", f"{balance['window_p99']:.3f}", f"{crossing['layer_us_p99']:,.0f}")
         )  # fmt: skip
-    yield aligned(rows)
-    yield from (f"  {note}" for note in section["notes"])
+        costs.append(
+            (f"  {row['name']}", f"{price['kv_rank']['mean']:.2f}", f"{price['spilled_share']:.0%}",
+             f"{price['cold']['moved_share']:.0%}")
+        )  # fmt: skip
+    yield aligned(gains)
+    yield aligned(costs)
+    for note in section["notes"]:
+        yield from _inner(note)
 
 
 PARTS: dict[str, Callable[[Section], Iterator[str]]] = {

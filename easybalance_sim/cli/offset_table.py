@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
 from easybalance_sim.cli.offset_parts import PARTS, remarked, remarks
 
 Section = Mapping[str, Any]
@@ -22,21 +22,22 @@ def of(report: Section) -> str:
 
 def of_scenario(report: Section) -> str:
     """A capacity claim: the answer, what each mechanism adds, and on which assumptions it hangs."""
-    rungs = [("mechanism", "alone, requests/s", "gain", "on top", "all so far", "changed", "")]
+    rungs = [("mechanism", "alone, requests/s", "gain", "on top", "all so far", "changed")]
     rungs += [_rung(rung) for rung in report["rungs"]]
+    left_out = ["", *("" if rung["kept"] else "left out again" for rung in report["rungs"])]
     rows = [("assumption", "baseline, requests/s", "gap", "a layer", "lossless", "lossy too", "all alike", "claim")]
     rows += [_assumption(one, report["claimed_gain"]) for one in report["assumptions"]]
     answer, baseline, *rest = report["explained"]
     told = [line for line in rest if not _tabled(line, report)]
     told += [f"seconds not calibrated (± {report['band_p90']:.0%}): {reason}" for reason in report["reasons"]]
-    return "\n\n".join([report["title"], f"{answer}\n{baseline}", aligned(rungs), aligned(rows), "\n".join(told)])
+    head = filled(report["title"]), f"{filled(answer)}\n{filled(baseline)}"
+    return "\n\n".join([*head, noted(rungs, left_out), aligned(rows), "\n".join(map(filled, told))])
 
 
-def _rung(rung: Section) -> tuple[str, str, str, str, str, str, str]:
+def _rung(rung: Section) -> tuple[str, str, str, str, str, str]:
     return (
         rung["mechanism"], f"{rung['alone']['qps']:,.0f}", f"x{rung['alone_gain']:.2f}", f"x{rung['added']:.3f}",
         f"x{rung['total_gain']:.2f}", "–" if rung["lossless"] else f"{rung['alone_changed']:.1%}",
-        "" if rung["kept"] else "left out again",
     )  # fmt: skip
 
 
@@ -69,84 +70,89 @@ def _tabled(line: str, report: Section) -> bool:
 
 def _head(report: Section) -> str:
     plan, judged, past, trace = report["plan"], report["judged"], report["past"], report["trace"]
-    return "\n".join(
-        [
-            f"{plan['policy']} on {plan['ranks']} ranks, {plan['slots']} slots in each of {trace['layers']} layers × "
-            f"{trace['experts']} experts",
-            f"judged on steps {judged['first_step']:,}–{judged['last_step']:,} ({judged['tokens']:,} tokens, "
-            f"{judged['step_ms']:.3g} ms a step); placements made from steps {past['first_step']:,}–"
-            f"{past['last_step']:,} of {past['files'][0]}",
-        ]
+    lines = (
+        f"{plan['policy']} on {plan['ranks']} ranks, {plan['slots']} slots in each of {trace['layers']} layers × "
+        f"{trace['experts']} experts",
+        f"judged on steps {judged['first_step']:,}–{judged['last_step']:,} ({judged['tokens']:,} tokens, "
+        f"{judged['step_ms']:.3g} ms a step); placements made from steps {past['first_step']:,}–"
+        f"{past['last_step']:,} of {past['files'][0]}",
     )
+    return "\n".join(map(filled, lines))
 
 
 def _helps(report: Section) -> Iterator[str]:
     feedback = report["feedback"]
     if feedback is not None:
-        yield f"Will a router offset help? {feedback['predictability']['verdict']}."
+        yield filled(f"Will a router offset help? {feedback['predictability']['verdict']}.")
 
 
 def _front(report: Section) -> str:
-    """Balance beside price. A row with * is on the front by mean or P99."""
+    """Balance, then the price of what changes the router's choice. A row with * is on the front by mean or P99."""
     front = report["front"]
     best = {point["name"] for one in front["fronts"] for point in one["points"]}
-    head = ("", "step mean", "P99", "window", "P99", "heat", "loss, mnat", "changed", "top-1 lost", "slots")
-    rows = [head, *(_row(row, best) for row in front["rows"])]
-    lines = ["Balance and its price (max/mean rank load; * = nothing beats it):", aligned(rows)]
-    lines += [
-        "  loss: a band over several proxies, calibrated on a 14 M model; 0 = the router's choice is left alone",
-        *_knee(front),
-        *remarks(front["rows"]),
-    ]
-    return "\n".join(lines)
+    balance = [("", "", "step mean", "P99", "window", "P99", "heat"), *(_balance(row, best) for row in front["rows"])]
+    lossy = [row for row in front["rows"] if not row["lossless"]]
+    price = [("", "", "loss, mnat", "changed", "top-1 lost"), *(_price(row, best) for row in lossy)]
+    lines = ["Balance (max/mean rank load; * = nothing beats it in balance and price):", aligned(balance, left=2)]
+    lines += remarks([row for row in front["rows"] if row["lossless"]])
+    if lossy:
+        lines += ["", "Price of what changes the router's choice (the other rows cost nothing):"]
+        lines += [noted(price, ["", *map(_rare, lossy)], left=2)]
+        lines += _inner("loss: a band over several proxies, calibrated on a 14 M model; 0 = the choice is left alone")
+    return "\n".join([*lines, *_knee(front), *remarks(lossy)])
 
 
-def _row(row: Section, best: set[str]) -> tuple[str, ...]:
-    balance, price = row["balance"], row["price"]
-    mark = "*" if row["name"] in best else " "
-    said = {True: "", False: " (unstable)", None: " (stability not judged)"}[row["stable"]]
-    name = f"{mark} {row['name']}{said}{remarked(row)}"
+def _name(row: Section, best: set[str]) -> tuple[str, str]:
+    return "*" if row["name"] in best else "", f"{row['name']}{remarked(row)}"
+
+
+def _balance(row: Section, best: set[str]) -> tuple[str, ...]:
+    balance = row["balance"]
     return (
-        name,
+        *_name(row, best),
         f"{balance['step_mean']:.3f}",
         f"{balance['step_p99']:.2f}",
         f"{balance['window_mean']:.3f}",
         f"{balance['window_p99']:.2f}",
         f"{balance['heat_mean']:.3f}",
-        _loss(row),
-        "" if row["lossless"] else _changed(price),
-        "" if row["lossless"] else f"{price['top1_lost']:.2%}",
-        str(row["slots"]),
     )
 
 
-def _changed(price: Section) -> str:
-    """Share of assignments to other experts, and to none."""
-    if not price["dropped"]:
-        return f"{price['changed']:.1%}"
-    moved = f"{price['changed']:.1%}, " if price["changed"] else ""
-    return f"{moved}{price['dropped']:.1%} dropped"
+def _price(row: Section, best: set[str]) -> tuple[str, ...]:
+    price = row["price"]
+    band = price["loss_nats"]
+    return (
+        *_name(row, best),
+        f"{band['low_nats'] * 1e3:.1f} to {band['high_nats'] * 1e3:.1f}",
+        f"{price['changed']:.1%}" if price["changed"] or not price["dropped"] else "",
+        f"{price['top1_lost']:.2%}",
+    )
 
 
-def _loss(row: Section) -> str:
-    if row["lossless"]:
-        return "0"
-    band = row["price"]["loss_nats"]
-    text = f"{band['low_nats'] * 1e3:.1f} to {band['high_nats'] * 1e3:.1f}"
-    return f"{text}, beyond" if band["beyond"] else text
+def _rare(row: Section) -> str:
+    """What few rows have."""
+    price = row["price"]
+    settles = {True: "", False: "unstable", None: "stability not judged"}[row["stable"]]
+    dropped = f"{price['dropped']:.1%} dropped" if price["dropped"] else ""
+    beyond = "beyond what the loss is calibrated for" if price["loss_nats"]["beyond"] else ""
+    return ", ".join(filter(None, (settles, dropped, beyond)))
 
 
 def _knee(front: Section) -> Iterator[str]:
     knees = dict.fromkeys(one["knee"] for one in front["fronts"] if one["knee"])
     if knees:
-        yield f"  knee: {', '.join(knees)}; what lies beyond buys little for its loss"
+        yield from _inner(f"knee: {', '.join(knees)}; what lies beyond buys little for its loss")
 
 
 def _files(report: Section) -> Iterator[str]:
     files = report["files"]
     if files["lossy"]:
-        yield f"wrote {files['lossy']}: lossy, not a plan"
+        yield filled(f"wrote {files['lossy']}: lossy, not a plan")
     if files["plan"]:
-        yield f"wrote {files['plan']}: the staggered plan, lossless, not judged (`ebsim replay` does that)"
+        yield filled(f"wrote {files['plan']}: the staggered plan, lossless, not judged (`ebsim replay` does that)")
     if files["figure"]:
-        yield f"drew {files['figure']}"
+        yield filled(f"drew {files['figure']}")
+
+
+def _inner(text: str) -> list[str]:
+    return wrapped(text, first="  ", then="    ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,8 +38,10 @@ def test_rows_say_whether_they_settle_and_are_offered() -> None:
     table = drawn(
         row("calm"), row("wild", stable=False), row("unknown", stable=None), row("bare", stable=False, remark="only so")
     )
-    assert "  calm  " in table and "wild (unstable)  " in table and "unknown (stability not judged)  " in table
-    assert "bare (unstable) †  " in table and table.endswith("  † only so")
+    price = table[table.index("Price of") :].splitlines()
+    noted = {line.split()[0]: note.strip() for line, note in pairwise(price)}
+    assert (noted["wild"], noted["unknown"], noted["bare"]) == ("unstable", "stability not judged", "unstable")
+    assert noted["calm"].startswith("wild") and "  bare †  " in table and table.endswith("  † only so")
 
 
 def test_what_is_dropped_is_shown_beside_what_is_changed() -> None:
@@ -47,16 +50,22 @@ def test_what_is_dropped_is_shown_beside_what_is_changed() -> None:
         row("moves"), row("drops", price=price | {"changed": 0.0, "dropped": 0.061}),
         row("both", price=price | {"dropped": 0.02}),
     )  # fmt: skip
-    changed = {line.split()[0]: line for line in table.splitlines() if line.startswith("  ")}
+    price = table[table.index("Price of") :].splitlines()
+    changed = {line.split()[0]: f"{line}\n{note}" for line, note in pairwise(price)}
     assert "5.0%" in changed["moves"] and "dropped" not in changed["moves"]
     assert "6.1% dropped" in changed["drops"] and "0.0%" not in changed["drops"]
-    assert "5.0%, 2.0% dropped" in changed["both"]
+    assert "5.0%" in changed["both"] and changed["both"].endswith("\n    2.0% dropped")
+
+
+def test_a_lossless_row_has_no_price() -> None:
+    table = drawn(row("plan", lossless=True, remark="in hindsight"))
+    assert "Price" not in table and "  plan †  " in table and table.endswith("\n  † in hindsight")
 
 
 @pytest.mark.parametrize(
     ("signs", "says"),
     [
-        ({}, "yes"),
+        ({}, ""),
         ({"oscillates": True}, "UNSTABLE: period ~14 steps"),
         ({"grows": True}, "UNSTABLE: 1.50 × the error"),
         ({"oscillates": True, "grows": True}, "UNSTABLE: period ~14 steps, 1.50 × the error"),
@@ -65,7 +74,8 @@ def test_what_is_dropped_is_shown_beside_what_is_changed() -> None:
 def test_unstable_loops_show_by_which_sign(signs: dict[str, bool], says: str) -> None:
     seen = {"oscillates": False, "grows": False, "lag": 7, "heat_ratio": 1.5, "layer_ratio": 0.9} | signs
     run = row("loop", share_of_limit=0.5, warns=True, refused=False, stability={**seen, "unstable": bool(signs)})
-    assert offset_parts._controller(run)[-1] == says
+    assert offset_parts._unsettled(run) == says
+    assert offset_parts._controller(run)[-1] == ("NO" if says else "yes")
     assert offset_parts._controller({**run, "stability": None})[-1] == "not judged"
 
 
