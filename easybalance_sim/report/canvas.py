@@ -47,6 +47,15 @@ STYLE: dict[Any, Any] = {
 }
 
 
+LONGEST, LONGEST_OF_TWO = 36, 28
+"""Letters of a name inside a chart, and of names that stand beside each other in a legend; data name all in full."""
+
+
+def short(name: str, most: int = LONGEST) -> str:
+    """As charts write it: long names would leave no place for the drawing."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
 def svg_of(chart: Chart, name: str) -> str:
     """The chart as a file of its own, in fixed colours on white. name: makes the ids inside it differ from others'."""
     return _saved(chart, name, "svg", facecolor="white").decode()
@@ -97,5 +106,16 @@ def _saved(chart: Chart, name: str, kind: Literal["svg", "png"], facecolor: str)
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         drawing = Figure(figsize=chart.size, layout="constrained")
         chart.draw(drawing)
+        _tidy(drawing)
         drawing.savefig(out, format=kind, metadata=about, facecolor=facecolor, dpi=200)
     return out.getvalue()
+
+
+def _tidy(drawing: Figure) -> None:
+    """Names from recordings may be of any length."""
+    for text in (text for axes in drawing.axes for text in axes.texts):
+        text.set_text(short(text.get_text()))
+    for legend in drawing.legends:
+        names = legend.get_texts()
+        for text in names:
+            text.set_text(short(text.get_text(), LONGEST_OF_TWO if len(names) > 1 else LONGEST))

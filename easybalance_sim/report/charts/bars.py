@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
-from easybalance_sim.report.canvas import INK, SERIES, WIDTH
+from easybalance_sim.report.canvas import INK, SERIES, WIDTH, short
 from easybalance_sim.report.content import Cell, DataTable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Bars:
             self._draw_series(axes, series, colour, shift, thick * 0.9)
         if self.bound is not None:
             axes.axvline(self.bound[0], color=INK, linewidth=0.9, linestyle="--", label=self.bound[1])
-        axes.set_yticks(range(len(self.rows)), labels=list(self.rows))
+        axes.set_yticks(range(len(self.rows)), labels=[short(row) for row in self.rows])
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.set_xlabel(self.value)
         axes.margins(x=0.16)
