@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class EbsimError(Exception):
     """Anything `ebsim` refuses with one clear line.
@@ -19,6 +21,15 @@ class EbsimError(Exception):
         place = f"{self.where}: " if self.where else ""
         hint = f" — {self.fix}" if self.fix else ""
         return f"{place}{self.what}{hint}"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """`did you mean NAME? ` where one of `known` is close to what was given, else nothing: what a `fix` begins with."""
+    from difflib import get_close_matches
+
+    names = {name.lower().replace("_", "-"): name for name in known}
+    close = get_close_matches(given.lower().replace("_", "-"), names, n=1)
+    return f"did you mean {names[close[0]]}? " if close else ""
 
 
 class UsageError(EbsimError):

@@ -16,6 +16,7 @@ from typing import Any
 
 from easybalance_sim import __version__
 from easybalance_sim.cli import voice
+from easybalance_sim.cli.suggesting import suggesting
 from easybalance_sim.errors import EbsimError
 
 INTERRUPTED, INTERNAL = 130, 70
@@ -68,8 +69,9 @@ def _run() -> int:
 
 def _ended() -> tuple[int, str]:
     """The exit code, and the last line."""
-    # Typer would render the texts that a shell completes with as Markdown, and import rich for it at every key.
-    os.environ.setdefault("TYPER_USE_RICH", "0")
+    if "_EBSIM_COMPLETE" in os.environ:
+        # Typer hands what a shell shows through rich where it finds it: slow, and words in brackets get lost.
+        sys.modules["rich"] = None  # type: ignore[assignment]
     try:
         from easybalance_sim.cli.commands import app
 
@@ -92,7 +94,7 @@ def _of_typer(error: Any) -> tuple[int, str]:
         return _internal(error)
     if type(error).__name__ == "NoArgsIsHelpError":
         return int(error.exit_code), str(error.format_message())
-    return _refused(str(error.format_message()), int(error.exit_code))
+    return _refused(suggesting(error), int(error.exit_code))
 
 
 def _about(seconds: float) -> str:

@@ -13,7 +13,7 @@ from easybalance_sim.cli.console import Console, emit, say_notes
 from easybalance_sim.cli.options import MOST_RANKS, MOST_SEED
 from easybalance_sim.cli.trace_convert import Order
 from easybalance_sim.cli.trace_output import facts_line, parse_layers
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 
 
 class ImportCommand(TyperCommand):
@@ -88,8 +88,8 @@ def import_(
 
     name = kind.replace("-", "_")
     if name not in names():
-        known = ", ".join(known.replace("_", "-") for known in names())
-        raise UsageError(f"no kind {kind!r}", fix=f"choose {known}")
+        known = [known.replace("_", "-") for known in names()]
+        raise UsageError(f"no kind {kind!r}", fix=f"{did_you_mean(kind, known)}choose {', '.join(known)}")
     require_place(output, keep=[source, *(source.rglob("*") if source.is_dir() else ())])
     job = Conversion(
         source=source, output=output, concurrency=concurrency, order=order.value, arrivals=arrivals,

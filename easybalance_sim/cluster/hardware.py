@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES
-from easybalance_sim.errors import ProfileError
+from easybalance_sim.errors import ProfileError, did_you_mean
 
 PHASES = ("prefill", "decode")
 FITTED_MODES, TABLE_MODES = ("normal", "low_latency"), ("nccl", "nvlink")
@@ -155,7 +155,8 @@ def load_profile(name_or_path: str) -> HardwareProfile:
         raise ProfileError(
             f"unknown hardware profile; there are {', '.join(profile_names())}",
             where=name_or_path,
-            fix="or give your own .toml profile or .csv/.parquet table (h100+table.csv: with the rest of the H100)",
+            fix=f"{did_you_mean(name, profile_names())}or give your own .toml profile or "
+            ".csv/.parquet table (h100+table.csv: with the rest of the H100)",
         )
     packaged = resources.files("easybalance_sim.cluster").joinpath("profiles", f"{name}.toml")
     return _parse(packaged.read_text(encoding="utf-8"), f"{name}.toml")

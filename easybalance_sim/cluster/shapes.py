@@ -14,7 +14,7 @@ import msgspec
 from easybalance_sim.cluster.attention_shape import AttentionShape
 from easybalance_sim.cluster.config_json import read_config
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES, ModelShape, weight_dtype
-from easybalance_sim.errors import ProfileError
+from easybalance_sim.errors import ProfileError, did_you_mean
 
 __all__ = ["WEIGHT_BYTES", "ModelShape", "assumed_shape", "find_shape", "load_shape", "model_names", "weight_dtype"]
 
@@ -77,7 +77,8 @@ def load_shape(name_or_path: str) -> ModelShape:
     shape = find_shape(name_or_path)
     if shape is None:
         names = ", ".join(model_names())
-        raise ProfileError(f"unknown model; known are {names}", where=name_or_path, fix="or give a config.json")
+        fix = f"{did_you_mean(name_or_path, _by_name())}or give a config.json"
+        raise ProfileError(f"unknown model; known are {names}", where=name_or_path, fix=fix)
     return shape
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from easybalance_sim import policies
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 
 AUTO = "auto"
 _FROM_ANOTHER = ("keep", "repair", "warm_search")
@@ -23,6 +21,4 @@ def require_plan_name(name: str, where: str) -> None:
     if name in known or name.endswith(".json"):
         return
     what = f"policy {name!r} needs a plan in force" if name in _FROM_ANOTHER else f"no policy {name!r}"
-    meant = get_close_matches(name, known, n=1)
-    hint = f"did you mean {meant[0]}? " if meant else ""
-    raise UsageError(what, where=where, fix=f"{hint}use one of {', '.join(known)}, or a plan file")
+    raise UsageError(what, where=where, fix=f"{did_you_mean(name, known)}use one of {', '.join(known)}, or a plan file")

@@ -28,7 +28,7 @@ from easybalance_sim.deployment.fields import (
 from easybalance_sim.deployment.model import model_of
 from easybalance_sim.deployment.policy_names import require_plan_name
 from easybalance_sim.deployment.routing import recipe_of
-from easybalance_sim.errors import EbsimError, UsageError
+from easybalance_sim.errors import EbsimError, UsageError, did_you_mean
 from easybalance_sim.replay.dispatch import RULES
 from easybalance_sim.simulate.serving.limits import DECODE_ONLY, MIXED, PREFILL_ONLY
 from easybalance_sim.simulate.serving.workload import Workload
@@ -213,6 +213,7 @@ def _require_placement(place: str, placement: Placement) -> None:
     for field, names in known.items():
         value = getattr(placement, field)
         if value not in names:
-            raise UsageError(f"is {value!r}", where=f"{place}placement.{field}", fix=f"use one of {', '.join(names)}")
+            fix = f"{did_you_mean(value, names)}use one of {', '.join(names)}"
+            raise UsageError(f"is {value!r}", where=f"{place}placement.{field}", fix=fix)
     for field in _PLAN_OR_POLICY:
         require_plan_name(getattr(placement, field), f"{place}placement.{field}")

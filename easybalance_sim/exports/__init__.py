@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol, cast
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.exports import engines
 from easybalance_sim.exports.checks import Rules
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
@@ -71,7 +71,7 @@ def load(name: str) -> Engine:
         if point.name == name:
             return cast(Engine, point.load())
     if name not in names():
-        raise UsageError(f"no engine {name!r}", fix=f"choose {', '.join(names())}")
+        raise UsageError(f"no engine {name!r}", fix=f"{did_you_mean(name, names())}choose {', '.join(names())}")
     return cast(Engine, importlib.import_module(f"{engines.__name__}.{name.replace('-', '_')}"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.exports.sidecar import require_sidecar_place
 from easybalance_sim.files import require_place
 
@@ -17,7 +17,8 @@ def require_schema(schema: str, schemas: Sequence[str]) -> str:
     if not schemas:
         raise UsageError(f"no schema {schema!r}: this engine has one format", where="--schema", fix="leave it out")
     if schema not in schemas:
-        raise UsageError(f"no schema {schema!r}", where="--schema", fix=f"choose {', '.join(schemas)}")
+        fix = f"{did_you_mean(schema, schemas)}choose {', '.join(schemas)}"
+        raise UsageError(f"no schema {schema!r}", where="--schema", fix=fix)
     return schema
 
 

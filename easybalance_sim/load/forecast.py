@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from easybalance_sim.arrays import FloatArray, frozen
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.load.windows import LoadWindows
 
 METHODS = ("mean", "last", "ema-fast", "ema-slow")
@@ -41,7 +41,8 @@ def forecast(windows: LoadWindows, method: str = "mean", half_life: float = 0.0)
     Raises `UsageError` for an unknown method or no window.
     """
     if method not in METHODS:
-        raise UsageError(f"no forecast {method!r}", where="--forecast", fix=f"choose {', '.join(METHODS)}")
+        fix = f"{did_you_mean(method, METHODS)}choose {', '.join(METHODS)}"
+        raise UsageError(f"no forecast {method!r}", where="--forecast", fix=fix)
     if len(windows.window) == 0:
         raise UsageError("no window with traffic to forecast from", where="load", fix="give a longer trace")
     if not 0 <= half_life < math.inf:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from easybalance_sim.arrays import BoolArray, IntArray, mixed
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.load.split import HELD_OUT, Split
 from easybalance_sim.trace.dataset import TokenTrace
@@ -95,7 +95,9 @@ def phase_filter(name: str | None) -> int | None:
     if name is None:
         return None
     if name not in PHASES:
-        raise UsageError(f"no phase {name!r}", where="--phase", fix=f"choose {', '.join(PHASES)}")
+        raise UsageError(
+            f"no phase {name!r}", where="--phase", fix=f"{did_you_mean(name, PHASES)}choose {', '.join(PHASES)}"
+        )
     return PHASES.index(name)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from easybalance_sim.arrays import BoolArray, IntArray, frozen, stream
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.trace.scan import TraceScan
 from easybalance_sim.trace.schema import TokenBatch
 
@@ -59,7 +59,7 @@ def make_split(
     their tokens (`workload`, whole workloads in seeded random order). Raises `UsageError` when a side would stay empty.
     """
     if by not in MODES:
-        raise UsageError(f"no split {by!r}", where="--split", fix=f"choose {', '.join(MODES)}")
+        raise UsageError(f"no split {by!r}", where="--split", fix=f"{did_you_mean(by, MODES)}choose {', '.join(MODES)}")
     if not 0 < held_out < 1:
         raise UsageError(f"held-out share {held_out:g} is not between 0 and 1", where="--held-out")
     part = np.flatnonzero(np.ones(scan.requests) if chosen is None else np.isin(scan.request_workload, chosen))

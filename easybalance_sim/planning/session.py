@@ -21,7 +21,7 @@ from easybalance_sim.cluster.shapes import assumed_shape, find_shape, load_shape
 from easybalance_sim.cluster.topology import Topology, load_cluster, uniform
 from easybalance_sim.cost.layer import OVERLAPS, layer_cost
 from easybalance_sim.cost.profiles import BASE_PROFILE, base_and_table, load_profile
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.load.counting import Windowing
 from easybalance_sim.load.selection import Selection, phase_filter, workload_filter
 from easybalance_sim.load.split import make_split
@@ -216,7 +216,9 @@ def _fingerprints(trace: TokenTrace | CountTrace, tell: Listener) -> tuple[str, 
 def require_choice(flag: str, value: str, known: Sequence[str]) -> None:
     """Raise `UsageError` for a name that is none of `known`."""
     if value not in known:
-        raise UsageError(f"{value!r} is not known", where=flag, fix=f"choose {', '.join(known)}")
+        raise UsageError(
+            f"{value!r} is not known", where=flag, fix=f"{did_you_mean(value, known)}choose {', '.join(known)}"
+        )
 
 
 def _require_sound(settings: Settings) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from easybalance_sim.arrays import BoolArray, FloatArray, IntArray, frozen, require_shape
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.slots import SlotCost
-from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.errors import PlanError, UsageError, did_you_mean
 from easybalance_sim.load.sampling import TokenSample
 from easybalance_sim.plan.plan import Plan
 
@@ -169,7 +169,8 @@ def _policy(name: str) -> Policy:
         policy: Policy = importlib.import_module(f"{__name__}.{name}").place
         return policy
     if name not in _installed():
-        raise UsageError(f"no policy {name!r}", where="--policy", fix=f"one of {', '.join(names())}")
+        fix = f"{did_you_mean(name, names())}choose {', '.join(names())}"
+        raise UsageError(f"no policy {name!r}", where="--policy", fix=fix)
     entry = _installed()[name]
     try:
         policy = entry.load()

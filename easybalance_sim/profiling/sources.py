@@ -12,7 +12,7 @@ import msgspec
 from easybalance_sim.cluster.hardware import ExpertKernel, HardwareProfile
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES
 from easybalance_sim.cost.profiles import load_table
-from easybalance_sim.errors import ProfileError, UsageError
+from easybalance_sim.errors import ProfileError, UsageError, did_you_mean
 from easybalance_sim.profiling import link_sources
 from easybalance_sim.profiling.fit import ExpertNumbers, Peaks, cross_predicted, fit_expert, predicted_us
 from easybalance_sim.profiling.imported import Fit, Imported, require_rows, spread
@@ -88,9 +88,11 @@ def import_table(
     for an unknown kind or dtype, `ProfileError` for a file that is not of the kind or has too few rows.
     """
     if kind not in kinds():
-        raise UsageError(f"unknown kind of table; there are {', '.join(kinds())}", where=kind)
+        what = f"unknown kind of table; there are {', '.join(kinds())}"
+        raise UsageError(what, where=kind, fix=did_you_mean(kind, kinds()).rstrip())
     if dtype not in WEIGHT_BYTES:
-        raise UsageError(f"unknown dtype; there are {', '.join(WEIGHT_BYTES)}", where=dtype)
+        what = f"unknown dtype; there are {', '.join(WEIGHT_BYTES)}"
+        raise UsageError(what, where=dtype, fix=did_you_mean(dtype, WEIGHT_BYTES).rstrip())
     base = msgspec.structs.replace(base, name=f"{base.name} with {path.name}")
     if kind == TOKENS:
         profile = msgspec.structs.replace(base, expert_table=load_table(path))

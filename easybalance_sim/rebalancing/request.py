@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.planning.session import Settings
 from easybalance_sim.simulate.rebalance.controllers.guarded import Guard
 
@@ -39,7 +39,8 @@ class RebalanceRequest:
     def __post_init__(self) -> None:
         unknown = [name for name in self.loops if name not in LOOPS]
         if unknown:
-            raise UsageError(f"no control loop {unknown[0]!r}", where="--loop", fix=f"choose {', '.join(LOOPS)}")
+            fix = f"{did_you_mean(unknown[0], LOOPS)}choose {', '.join(LOOPS)}"
+            raise UsageError(f"no control loop {unknown[0]!r}", where="--loop", fix=fix)
         limits = {**vars(self), **vars(self.guard)}
         for name, value in limits.items():
             if isinstance(value, float) and not math.isfinite(value):

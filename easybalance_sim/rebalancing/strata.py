@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.planning.session import Listener, open_session
 from easybalance_sim.rebalancing.request import RebalanceRequest
 from easybalance_sim.rebalancing.run import rebalance
@@ -25,7 +25,9 @@ def rebalance_by(kind: str, request: RebalanceRequest, tell: Listener) -> dict[s
     Raises `UsageError` for another kind, or when no stratum is long enough.
     """
     if kind not in KINDS:
-        raise UsageError(f"no strata by {kind!r}", where="--by", fix=f"choose {', '.join(KINDS)}")
+        raise UsageError(
+            f"no strata by {kind!r}", where="--by", fix=f"{did_you_mean(kind, KINDS)}choose {', '.join(KINDS)}"
+        )
     strata: dict[str, Any] = {}
     for name, chosen in _strata(kind, request, tell).items():
         try:

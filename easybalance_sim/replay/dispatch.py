@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from easybalance_sim.arrays import Int32Array, frozen, sealed
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.kernels.reference_dispatch import BLOCKS, EVEN, FLAT, HASH, RANDOM, SHIFT, TABLE
 from easybalance_sim.plan.plan import Plan
 
@@ -61,7 +61,11 @@ def prepare(
     Raises `UsageError` for an unknown rule.
     """
     if rule not in RULES:
-        raise UsageError(f"no dispatch rule {rule!r}", where="--dispatch", fix=f"choose {', '.join(RULES)}")
+        raise UsageError(
+            f"no dispatch rule {rule!r}",
+            where="--dispatch",
+            fix=f"{did_you_mean(rule, RULES)}choose {', '.join(RULES)}",
+        )
     table = _NO_TABLE
     if rule == "sglang-static":
         table = _fair_fill(plan, node_of_rank, tuple(layer_ids or range(plan.layers)))

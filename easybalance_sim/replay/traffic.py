@@ -13,7 +13,7 @@ from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, BoolArray, IntArray, stream
 from easybalance_sim.cluster.topology import Topology
 from easybalance_sim.cost.layer import LayerCost
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.load.counting import Windowing, count_windows, sampling, windows_of_counts
 from easybalance_sim.load.folds import Fold, folds_of_requests, folds_of_windows
 from easybalance_sim.load.headroom import most_windows, searched_steps
@@ -306,7 +306,7 @@ def split_counts(
     if by == "request":
         raise UsageError("a count trace has no requests", where="--split request", fix="use --split time or workload")
     if by not in MODES:
-        raise UsageError(f"no split {by!r}", where="--split", fix=f"choose {', '.join(MODES)}")
+        raise UsageError(f"no split {by!r}", where="--split", fix=f"{did_you_mean(by, MODES)}choose {', '.join(MODES)}")
     if not 0 < held_out < 1:
         raise UsageError(f"held-out share {held_out:g} is not between 0 and 1", where="--held-out")
     chosen = np.flatnonzero(keep)

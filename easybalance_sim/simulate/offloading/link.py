@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 
 USABLE_FRAC = 0.8
 """Of the nominal rate, that copies and reads are taken to reach: an assumption. `ebsim profile measure` times copies
@@ -38,5 +38,9 @@ def link_of(text: str) -> Link:
         rate = 0.0
     if not 0 < rate < float("inf"):
         known = ", ".join(NOMINAL_GB_PER_S)
-        raise UsageError(f"{text!r} is no link", where="--host", fix=f"choose {known}, or GB/s like 55")
+        raise UsageError(
+            f"{text!r} is no link",
+            where="--host",
+            fix=f"{did_you_mean(text, NOMINAL_GB_PER_S)}choose {known}, or GB/s like 55",
+        )
     return Link(name=f"{rate:g} GB/s", bytes_per_s=rate * 1e9, latency_s=PCIE_LATENCY_S)
