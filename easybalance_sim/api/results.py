@@ -108,10 +108,15 @@ class JudgedResult(PageResult):
         """sha256 over the content of the plan."""
         return str(self.report["fingerprint"])
 
+    @property
+    def _is_judged(self) -> bool:
+        """Not so for what was adopted from an engine."""
+        return {"baseline", "plan"} <= self.report.keys()
+
     def line(self) -> str:
         """Verdict, policy, and what becomes of imbalance and step."""
         word = self.verdict.replace("_", " ").upper()
-        if "plan" not in self.report:
+        if not self._is_judged:
             return word
         before, after = self.report["baseline"], self.report["plan"]
         imbalance = [side["rank_imbalance"]["p99"] for side in (before, after)]
@@ -126,7 +131,7 @@ class JudgedResult(PageResult):
         from easybalance_sim.api.tables import side_by_side
         from easybalance_sim.errors import PlanError
 
-        if "plan" not in self.report:
+        if not self._is_judged:
             raise PlanError("the plan carries no evidence", where=self.fingerprint[:12], fix="replay it on a trace")
         return side_by_side({side: self.report[side] for side in ("baseline", "plan")})
 
