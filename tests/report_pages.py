@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from easybalance_sim.arrays import frozen
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.front import Front, Point
 from easybalance_sim.report.charts.heat_map import HeatMap, Panel
@@ -68,10 +69,12 @@ def front(name: str = "slots") -> Front:
 
 
 def heat(rows: int = 6, columns: int = 8, panels: tuple[str, ...] = ("before", "after")) -> HeatMap:
-    """Loads about 1, one cell without a value."""
-    random = np.random.default_rng(7)
-    values = [random.gamma(8, 1 / 8, size=(rows, columns)) for _ in panels]
-    values[0][0, 0] = np.nan
+    """Loads from 0 to 2, one cell without a value."""
+    places = np.add.outer(7919 * np.arange(rows), 104729 * np.arange(columns))
+    values = [frozen((places * (number + 1) % 1009) / 504.0) for number in range(len(panels))]
+    first = values[0].copy()
+    first[0, 0] = np.nan
+    values[0] = frozen(first)
     return HeatMap(
         panels=tuple(Panel(title=title, values=value) for title, value in zip(panels, values, strict=True)),
         rows=tuple(range(rows)), columns=tuple(range(columns)), row="layer", column="rank",
@@ -96,12 +99,13 @@ def page(word: str = "window_search", *, mood: Mood = Mood.GOOD, charts: dict[st
         rows=(("rank imbalance, mean", "1.277", "1.125", "-11.8 %"), (word, word, "–", "+0.2 %")),
     )  # fmt: skip
     facts = Facts(name="memory", title="Memory of a GPU", facts=(Fact(label="staging", value="442.4 kB", note=word),))
+    drawn = tuple(figure(name, chart) for name, chart in charts.items())
     sections = (
         Section(
             name="balance",
             title="Balance",
             lead="Is the load even? Yes.",
-            blocks=(*(figure(name, chart) for name, chart in charts.items()), table),
+            blocks=(*drawn, table),
         ),
         Section(name="cost", title="What it costs", lead=word, blocks=(facts,)),
     )
@@ -110,11 +114,22 @@ def page(word: str = "window_search", *, mood: Mood = Mood.GOOD, charts: dict[st
         Finding(criterion=word, limit="0.1", observed="0.2", ok=False, note=word),
         Finding(criterion="time_gain_over_band_min", limit="0", observed="–", ok=None, note="not demanded"),
     )
+    lines_beside = ("inside the band", word)
+    headline = Headline(mood=mood, word="ACCEPTED", text="Balance is better, no time is gained.", lines=lines_beside)
+    key = (
+        Fact(label="P99 imbalance", value="1.931 → 1.366", note="−29.3 %"),
+        Fact(label="layer P99", value="102.6 → 102.8 µs"),
+        Fact(label=word, value=word),
+    )
+    made = (
+        Fact(label="command", value=f"ebsim plan {word}"),
+        Fact(label="trace", value="sha256:" + "0123456789abcdef" * 4),
+    )
     return Page(
         title=f"{word} for tinymoe on 8 ranks", subtitle=f"ebsim plan traces/{word}.parquet",
-        headline=Headline(mood=mood, word="ACCEPTED", text="Balance is better, no time is gained.", lines=("inside the band", word)),
-        key=(Fact(label="P99 imbalance", value="1.931 → 1.366", note="−29.3 %"), Fact(label="layer P99", value="102.6 → 102.8 µs"), Fact(label=word, value=word)),
+        headline=headline,
+        key=key,
         findings=findings, sections=sections,
-        provenance=(Fact(label="command", value=f"ebsim plan {word}"), Fact(label="trace", value="sha256:" + "0123456789abcdef" * 4)),
+        provenance=made,
         notes=("uncalibrated: model width", word),
     )  # fmt: skip

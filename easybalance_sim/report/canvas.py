@@ -22,6 +22,9 @@ THEME = {INK: "--ink", FAINT: "--faint", PAPER: "--paper", **{one: f"--s{n}" for
 WIDTH = 5.0
 """Inches of every chart: 360 points, so that the letters keep their size on a phone."""
 
+UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+"""What neither XML nor UTF-8 can hold; names from recordings and command lines may."""
+
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -58,7 +61,7 @@ def short(name: str, most: int = LONGEST) -> str:
 
 def svg_of(chart: Chart, name: str) -> str:
     """The chart as a file of its own, in fixed colours on white. name: makes the ids inside it differ from others'."""
-    return _saved(chart, name, "svg", facecolor="white").decode()
+    return UNWRITABLE.sub("\ufffd", _saved(chart, name, "svg", facecolor="white").decode())
 
 
 def inline_svg_of(chart: Chart, name: str, alt: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Cell = str | int | float | None
 
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,]+(e[+-]?\d+)?[\s\w%/]*$)")
+_FORMULA = re.compile(r"[=@\t]|[+-](?![\d.,]+(e[+-]?\d+)?[\s\w%/]*$)")
 """As a number with its sign and unit does not begin."""
 
 LIBRARIES = ("numpy", "numba", "pyarrow", "matplotlib")
@@ -46,7 +46,11 @@ class DataTable:
 def _written(cell: Cell) -> Cell:
     if isinstance(cell, float) and not cell.is_integer():
         return f"{cell:.7g}"
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+    if not isinstance(cell, str):
+        return cell
+    # csv does not quote a carriage return, and readers end a line at it.
+    text = cell.replace("\r", " ")
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 class Chart(Protocol):

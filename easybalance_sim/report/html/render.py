@@ -12,7 +12,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from easybalance_sim.report.canvas import inline_svg_of
+from easybalance_sim.report.canvas import UNWRITABLE, inline_svg_of
 from easybalance_sim.report.content import Block, Cell, DataTable, Facts, Figure, Page, Table
 
 FEW_ROWS, FEW_COLUMNS = 24, 8
@@ -37,7 +37,7 @@ def fragment_of(page: Page) -> str:
 
 def csv_link(table: DataTable) -> str:
     """The table as the address of a download, `data:text/csv;…`."""
-    return "data:text/csv;charset=utf-8," + quote(table.csv(), safe=",;:/()*+-_.!~@$'=?[]|{}")
+    return "data:text/csv;charset=utf-8," + quote(table.csv(), safe=",;:/()*+-_.!~@$'=?[]|{}", errors="replace")
 
 
 def _fingerprint(page: Page) -> int:
@@ -46,7 +46,7 @@ def _fingerprint(page: Page) -> int:
 
 
 def _rendered(template: str, page: Page, prefix: str) -> str:
-    return _templates().get_template(template).render(page=page, prefix=prefix)
+    return UNWRITABLE.sub("\ufffd", _templates().get_template(template).render(page=page, prefix=prefix))
 
 
 @cache
