@@ -31,13 +31,16 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """Curves of points, less being better on both axes. curves: name and points · joined: whether neighbours are joined
-    by a line (points that are an ordered series)."""
+    """Curves of points, less being better on the x axis. curves: name and points · y: says itself what is better ·
+    joined: whether neighbours are joined by a line (points that are an ordered series) · loose: curves that are not,
+    all the same · least_span: of the y axis, relative to its values, so that small differences look small."""
 
     curves: tuple[tuple[str, tuple[Point, ...]], ...]
     x: str
     y: str
     joined: bool = False
+    loose: tuple[str, ...] = ()
+    least_span: float = 0.0
 
     @property
     def size(self) -> tuple[float, float]:
@@ -57,7 +60,7 @@ class Front:
         """Filled marks are beaten by nothing, the ring is the taken one, the square the knee."""
         axes = drawing.subplots()
         for (name, points), colour in zip(self.curves, SERIES * len(self.curves), strict=False):
-            if self.joined:
+            if self.joined and name not in self.loose:
                 axes.plot([p.x for p in points], [p.y for p in points], color=colour, linewidth=1.2, zorder=1)
             for point in points:
                 fill = colour if point.on_front else "none"
@@ -74,14 +77,21 @@ class Front:
         axes.set_ylabel(self.y)
         axes.grid(axis="y")
         axes.margins(x=0.12, y=0.14)
+        self._keep_calm(axes)
         self._name(axes, every)
         drawing.legend(loc="outside upper left", ncols=2)
+
+    def _keep_calm(self, axes: Axes) -> None:
+        low, high = axes.get_ylim()
+        missing = self.least_span * (low + high) / 2 - (high - low)
+        if missing > 0:
+            axes.set_ylim(low - missing / 2, high + missing / 2)
 
     def _name(self, axes: Axes, points: list[Point]) -> None:
         """Names beside their marks, to the left in the right half, raised so that they do not lie on one another."""
         (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
         placed: list[tuple[float, float]] = []
-        for point in sorted(points, key=lambda one: (one.y, one.x)):
+        for point in sorted((one for one in points if one.name), key=lambda one: (one.y, one.x)):
             across, up = (point.x - left) / (right - left), (point.y - low) / (high - low)
             start = up
             while any(abs(across - x) < NEAR and abs(up - y) < LETTER for x, y in placed):

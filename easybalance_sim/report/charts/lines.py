@@ -22,12 +22,15 @@ BEHIND_LETTERS = {"boxstyle": "square,pad=0.1", "facecolor": PAPER, "edgecolor":
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One series; x and y as long as each other, y None = a gap · steps: constant up to the next point."""
+    """One series; x and y as long as each other, y None = a gap · steps: constant up to the next point · dashed: a
+    bound, nothing to have · dots: points are marked."""
 
     name: str
     x: tuple[float, ...]
     y: tuple[float | None, ...]
     steps: bool = False
+    dashed: bool = False
+    dots: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,8 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Lines:
-    """x, y: what the axes show, with units · y_from: where the y axis begins, None = where the data do."""
+    """x, y: what the axes show, with units · y_from: where the y axis begins, None = where the data do · log: powers of
+    two on the y axis."""
 
     lines: tuple[Line, ...]
     x: str
@@ -56,11 +60,12 @@ class Lines:
     events: tuple[Event, ...] = ()
     bounds: tuple[Bound, ...] = ()
     y_from: float | None = None
+    log: bool = False
 
     @property
     def size(self) -> tuple[float, float]:
-        """Inches."""
-        return WIDTH, 3.1
+        """Inches: higher where the legend is."""
+        return WIDTH, 3.1 + 0.19 * max(0, -(-len(self.lines) // 2) - 2)
 
     def table(self) -> DataTable:
         """One row per point, event and bound: kind, name, x, y."""
@@ -74,28 +79,37 @@ class Lines:
     def draw(self, drawing: Figure) -> None:
         """One panel, the legend over it."""
         axes = drawing.subplots()
-        for line, colour in zip(self.lines, SERIES * (1 + len(self.lines) // len(SERIES)), strict=False):
-            heights = [float("nan") if value is None else value for value in line.y]
-            style = "steps-post" if line.steps else "default"
-            axes.plot(line.x, heights, color=colour, linewidth=1.3, label=line.name, drawstyle=style)
-        self._mark_bounds(axes)
-        self._mark_events(axes)
-        if self.y_from is not None and self.y_from < axes.get_ylim()[1]:
-            axes.set_ylim(bottom=self.y_from)
+        self.plot(axes)
         axes.set_xlabel(self.x)
-        axes.set_ylabel(self.y)
-        axes.grid(axis="y")
-        axes.margins(x=0.01)
         if len(self.lines) > 1:
             drawing.legend(loc="outside upper left", ncols=2)
 
-    def _mark_bounds(self, axes: Axes) -> None:
+    def plot(self, axes: Axes) -> None:
+        """All but the label of the x axis and the legend."""
+        for line, colour in zip(self.lines, SERIES * (1 + len(self.lines) // len(SERIES)), strict=False):
+            self._plot(axes, line, colour)
         for bound in self.bounds:
             axes.axhline(bound.y, color=INK, linewidth=0.9, linestyle="--")
             axes.annotate(
-                bound.name, (1, bound.y), xycoords=("axes fraction", "data"), xytext=(0, 4),
-                textcoords="offset points", ha="right", fontsize=8, bbox=BEHIND_LETTERS,
+                bound.name, (1, bound.y), xycoords=("axes fraction", "data"), xytext=(0, 3),
+                textcoords="offset points", ha="right", fontsize=8,
             )  # fmt: skip
+        if self.log:
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
+        self._mark_events(axes)
+        if self.y_from is not None:
+            axes.set_ylim(bottom=self.y_from)
+        axes.set_ylabel(self.y)
+        axes.grid(axis="y")
+        axes.margins(x=0.01)
+
+    def _plot(self, axes: Axes, line: Line, colour: str) -> None:
+        heights = [float("nan") if value is None else value for value in line.y]
+        axes.plot(
+            line.x, heights, color=colour, linewidth=1.3, label=line.name, linestyle="--" if line.dashed else "-",
+            drawstyle="steps-post" if line.steps else "default", marker="o" if line.dots else "", markersize=3.5,
+        )  # fmt: skip
 
     def _mark_events(self, axes: Axes) -> None:
         named = len(self.events) <= NAMED_EVENTS

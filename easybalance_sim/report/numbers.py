@@ -1,0 +1,35 @@
+"""Shares, rates and times as people read them; None is a dash. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import re
+
+
+def share(value: float | None) -> str:
+    """0.123 → `12.3 %`."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def rate(value: float | None) -> str:
+    """Three digits, or all before the point."""
+    return "–" if value is None else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Of milliseconds: `12.3 ms`."""
+    return "–" if value is None else f"{value:,.0f} ms" if value >= 100 else f"{value:,.1f} ms"
+
+
+def microseconds(value: float | None) -> str:
+    """Of microseconds: `1,234 µs`."""
+    return "–" if value is None else f"{value:,.0f} µs" if value >= 100 else f"{value:,.1f} µs"
+
+
+def times(value: float | None) -> str:
+    """A ratio: `1.23 ×`."""
+    return "–" if value is None else f"{value:.2f} ×"
+
+
+def slug(words: str) -> str:
+    """A name for files and anchors: small letters, digits and `_`."""
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_") or "x"
