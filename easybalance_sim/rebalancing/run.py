@@ -97,6 +97,8 @@ def described(ready: Prepared) -> dict[str, Any]:
     steps = load.steps[first:]
     return {
         "trace": {
+            "files": [str(path) for path in ready.session.trace.paths],
+            "fingerprint": ready.session.trace_fingerprint,
             "model": ready.session.shape.name,
             "layers": len(meta.layers),
             "experts": meta.experts,

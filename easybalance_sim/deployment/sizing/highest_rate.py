@@ -21,12 +21,18 @@ FACTOR, MOST_FACTOR, FACTORS = 1.15, 2.0, 12
 @dataclass(frozen=True, kw_only=True)
 class HighestRate:
     """holds: at the highest rate that did, None when none did · fails: at the lowest that did not, None when all did ·
-    ends_by: what more requests fail by, empty when nothing was found that does · runs: rates that were tried."""
+    ends_by: what more requests fail by, empty when nothing was found that does · tried: what every rate that was tried
+    attained, by rising rate."""
 
     holds: Attainment | None
     fails: Attainment | None
     ends_by: str
-    runs: int
+    tried: tuple[Attainment, ...]
+
+    @property
+    def runs(self) -> int:
+        """Rates that were tried."""
+        return len(self.tried)
 
     @property
     def rate_per_s(self) -> float:
@@ -49,7 +55,10 @@ def highest_rate(at: Callable[[float], Attainment], share: float, start: float, 
         low, high = (middle, high) if holds(middle) else (low, middle)
     fails = tried.get(high)
     return HighestRate(
-        holds=tried.get(low), fails=fails, ends_by="" if fails is None else fails.fails_by(share), runs=len(tried)
+        holds=tried.get(low),
+        fails=fails,
+        ends_by="" if fails is None else fails.fails_by(share),
+        tried=tuple(tried[rate] for rate in sorted(tried)),
     )
 
 

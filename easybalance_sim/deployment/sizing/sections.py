@@ -44,6 +44,7 @@ def rate(found: HighestRate) -> dict[str, Any]:
         "runs": found.runs,
         "at": None if found.holds is None else at(found.holds),
         "beyond": None if found.fails is None else at(found.fails),
+        "tried": [{"rate_per_s": one.rate_per_s, "inside_slo": one.inside} for one in found.tried],
     }
 
 

@@ -15,9 +15,11 @@ from easybalance_sim.simulate.rebalance.transfer import takes_back
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Piece:
-    """Steps that one plan served. step_s: float64[D] seconds of drawn steps · imbalance: float64[L] of the window ·
-    without_s: float64[D] the same steps under the plan before the last change, None before the first."""
+    """Steps of a window that one plan served. window: its number · step_s: float64[D] seconds of drawn steps ·
+    imbalance: float64[L] of the window · without_s: float64[D] the same steps under the plan before the last change,
+    None before the first."""
 
+    window: int
     steps: float
     step_s: FloatArray
     imbalance: FloatArray
@@ -80,6 +82,7 @@ class Course:
         steps = most if change is None else min(most, change.steps_left(mean))
         judged = change is None and self._before is not None
         piece = Piece(
+            window=window.number,
             steps=steps,
             step_s=step_s,
             imbalance=service.imbalance(window, plan),

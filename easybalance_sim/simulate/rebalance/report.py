@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from easybalance_sim.arrays import FloatArray
+from easybalance_sim.arrays import FloatArray, IntArray
 from easybalance_sim.simulate.rebalance.loop import Course, Piece, Replan
 from easybalance_sim.simulate.rebalance.serving import Service
 
 HOUR_S = 3600.0
 POINTS = (50, 95, 99)
+MOST_TIMES = 400
+"""Points of a course over time; neighbouring windows share one where there are more."""
 
 
 def course_section(course: Course, baseline: Course, service: Service) -> dict[str, Any]:
@@ -20,7 +22,7 @@ def course_section(course: Course, baseline: Course, service: Service) -> dict[s
 
     seconds: of serving all windows, pauses included · saved_s_per_hour: against the baseline, of its hours · step_us:
     without pauses, and as a request sees them · break_even_steps: between two re-plans at which their mean pause is
-    earned back against the baseline, null when nothing is saved.
+    earned back against the baseline, null when nothing is saved · timeline: see `timeline_section`.
     """
     total, reference = served_seconds(course), served_seconds(baseline)
     values, weights = steps_of(course.pieces)
@@ -44,7 +46,32 @@ def course_section(course: Course, baseline: Course, service: Service) -> dict[s
         "staging_bytes": max((replan.staging_slots for replan in course.replans), default=0) * service.expert_bytes,
         "alarms": list(getattr(course.controller, "alarms", [])),
         "events": [event_section(replan) for replan in course.replans],
+        "timeline": timeline_section(course.pieces),
     }
+
+
+def timeline_section(pieces: Sequence[Piece]) -> dict[str, list[float | None]]:
+    """step_us, rank_imbalance: means over steps (and layers with traffic) of each of `times_of` the windows served,
+    null where no layer has traffic."""
+    window = np.array([piece.window for piece in pieces])
+    place = np.searchsorted(times_of(window), window, side="right") - 1
+    steps = np.array([piece.steps for piece in pieces])
+    seconds = np.bincount(place, [piece.seconds for piece in pieces]) / np.bincount(place, steps)
+    ratio = np.stack([piece.imbalance for piece in pieces])
+    known = np.isfinite(ratio)
+    weight = np.bincount(place, known.sum(axis=1) * steps)
+    total = np.bincount(place, np.where(known, ratio, 0.0).sum(axis=1) * steps)
+    return {
+        "step_us": [1e6 * float(one) for one in seconds],
+        "rank_imbalance": [float(one / all_) if all_ else None for one, all_ in zip(total, weight, strict=True)],
+    }
+
+
+def times_of(windows: IntArray) -> IntArray:
+    """int64[T ≤ MOST_TIMES] first window of each point of a timeline. windows: numbers of those served, in order."""
+    first, last = int(windows[0]), int(windows[-1])
+    every = -(-(last + 1 - first) // MOST_TIMES)
+    return np.arange(first, last + 1, every)
 
 
 def event_section(replan: Replan) -> dict[str, Any]:
