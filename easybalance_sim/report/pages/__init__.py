@@ -12,6 +12,15 @@ from easybalance_sim.report.content import MadeBy, Page
 KINDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("plan or replay", "plan", ("verdict", "baseline", "plan", "cost", "gain")),
     ("plan --per-phase", "phases", ("phases", "cross")),
+    ("rebalance", "rebalance", ("offline_policy", "loops")),
+    ("rebalance --by", "rebalance", ("by", "strata")),
+    ("rebalance --sweep", "rebalance", ("offline_policy", "rows", "chosen")),
+    ("sweep", "sweep", ("curves", "gain_by")),
+    ("simulate", "simulate", ("scenario", "bracket", "even")),
+    ("capacity", "capacity", ("highest_rate", "slo")),
+    ("offload", "offload", ("answers", "batches")),
+    ("offset", "offset", ("front", "judged")),
+    ("offset --scenario", "claim", ("rungs", "assumptions")),
 )
 """Commands, the module here whose `page(document, made_by)` makes their page, and the keys that tell their report."""
 
