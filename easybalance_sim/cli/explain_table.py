@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, filled, worded
 
 SHOWN_EXPERTS, SHOWN_LAYERS, SHOWN_COMPANY, SHOWN_RANKS = 12, 8, 4, 8
 
@@ -24,14 +24,14 @@ def _head(answer: Row) -> str:
     line = f"{plan['policy']}, {plan['layers']} layers × {plan['experts']} experts in {plan['slots']} slots on "
     line += f"{plan['ranks']} ranks"
     if load is None:
-        return f"{line}\nload: not known, say --trace"
+        return f"{filled(line)}\nload: not known, say --trace"
     whose = "that the plan was made from" if load["made_from"] else "of another trace"
-    return f"{line}\nload: {load['windows']:,} windows {whose}; replicas share evenly"
+    return f"{filled(line)}\nload: {load['windows']:,} windows {whose}; replicas share evenly"
 
 
 def _overview(found: Row, answer: Row) -> list[str]:
     counts = [f"{one['experts']:,} with {one['replicas']}" for one in found["replicas"]]
-    parts = [f"replicas of an expert: {', '.join(counts)}"]
+    parts = [filled(f"replicas of an expert: {', '.join(counts)}")]
     if found["experts"]:
         parts.append("most replicated\n" + _experts(found["experts"], with_layer=True))
     shown = found["layers"][:SHOWN_LAYERS]
@@ -41,7 +41,7 @@ def _overview(found: Row, answer: Row) -> list[str]:
     if found["judged"] is not None:
         names = {"baseline": "baseline", "plan": "this plan", "floor": "made from that traffic", "lower_bound": "bound"}
         told = [f"{names[name]} {value:.3f}" for name, value in found["judged"].items()]
-        parts.append(f"on held-out traffic, mean: {', '.join(told)}")
+        parts.append(filled(f"on held-out traffic, mean: {', '.join(told)}"))
     return parts
 
 
@@ -67,7 +67,7 @@ def _layer(found: Row, answer: Row) -> list[str]:
     return [
         f"layer {found['layer']}" + _imbalance(found["rank_imbalance"], found["lower_bound"]),
         _experts(found["experts"][:SHOWN_EXPERTS], with_layer=False) + more,
-        _left_last(ranks),
+        worded(ranks),
     ]
 
 
@@ -80,7 +80,7 @@ def _rank(found: Row, answer: Row) -> list[str]:
         )
     rows = [("layer", "load/mean", "place", "experts, most load first")]
     rows += [(str(one["layer"]), _ratio(one["over_mean"]), _number(one["place"]), _company(one)) for one in layers]
-    return [line, _left_last(rows)]
+    return [filled(line), worded(rows)]
 
 
 def _expert(found: Row, answer: Row) -> list[str]:
@@ -90,7 +90,7 @@ def _expert(found: Row, answer: Row) -> list[str]:
         (str(one["rank"]), str(one["node"]), _ratio(one["over_mean"]), _number(one["place"]), _company(one))
         for one in found["holders"]
     ]
-    parts.append(_left_last(rows))
+    parts.append(worded(rows))
     return [*parts, _what_if(found)] if found["rank_imbalance"] is not None else parts
 
 
@@ -107,14 +107,14 @@ def _what(found: Row, plan: Row) -> str:
             lines[-1] += "; searches even out the tail over windows, not the mean"
         each = f", each replica {found['replica_fills_ranks']:.2f}" if found["replicas"] > 1 else ""
         lines.append(f"on one rank it would be {found['fills_ranks']:.2f} of a mean rank's load{each}")
-    return "\n".join(lines)
+    return "\n".join(map(filled, lines))
 
 
 def _what_if(found: Row) -> str:
     """One replica fewer and one more."""
     now = found["rank_imbalance"]
     rows = [
-        ("busiest rank over the mean", "mean", "P99", ""),
+        ("busiest over mean", "mean", "P99", ""),
         ("as it is", _ratio(now["mean"]), _ratio(now["p99"]), ""),
     ]
     fewer, more = found["one_fewer"], found["one_more"]
@@ -127,7 +127,7 @@ def _what_if(found: Row) -> str:
     rows.append(("bound of these slots", _ratio(found["lower_bound"]), "", ""))
     absent = [] if fewer is not None else ["none fewer: every expert needs one"]
     absent += [] if more is not None else ["none more: it is on every rank, or no other expert can spare a replica"]
-    return "\n".join((_left_last(rows), *absent))
+    return "\n".join((worded(rows), *absent))
 
 
 def _changed(change: Row) -> tuple[str, str]:
@@ -143,7 +143,7 @@ def _experts(experts: Sequence[Row], *, with_layer: bool) -> str:
         load = [_ratio(one["over_mean"]), _number(one["place"]), _ratio(one["peak_over_mean"])]
         facts = (str(one["layer"]), str(one["expert"]), str(one["replicas"]), *load, _number(one["peak_place"]))
         rows.append((*facts, _listed(one["ranks"])))
-    return _left_last(rows if with_layer else [row[1:] for row in rows])
+    return worded(rows if with_layer else [row[1:] for row in rows])
 
 
 def _company(rank: Row) -> str:
@@ -155,13 +155,6 @@ def _company(rank: Row) -> str:
         told.append(f"{one['expert']}{copies}{share}")
     left = len(rank["experts"]) - len(told)
     return ", ".join(told) + (f" +{left}" if left > 0 else "")
-
-
-def _left_last(rows: Sequence[Sequence[str]]) -> str:
-    """Aligned, the last column of words to the left."""
-    numbers = aligned([row[:-1] for row in rows]).split("\n")
-    width = max(map(len, numbers))
-    return "\n".join(f"{line.ljust(width)}  {row[-1]}".rstrip() for line, row in zip(numbers, rows, strict=True))
 
 
 def _imbalance(mean: float | None, bound: float | None) -> str:

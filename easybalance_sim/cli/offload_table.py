@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, filled
 
 Section = Mapping[str, Any]
 
 
 def of(report: Section) -> str:
     """Everything that was asked for."""
-    blocks = ["\n".join(report["answers"]), "\n".join(_head(report))]
+    blocks = ["\n".join(map(filled, report["answers"])), "\n".join(map(filled, _head(report)))]
     blocks += ["\n\n".join(_batch(batch)) for batch in report["batches"]]
     if report["figure"]:
-        blocks.append(f"drew {report['figure']}")
+        blocks.append(filled(f"drew {report['figure']}"))
     return "\n\n".join(blocks)
 
 
@@ -38,12 +38,15 @@ def _head(report: Section) -> Iterator[str]:
 def _batch(batch: Section) -> Iterator[str]:
     title = "as recorded" if batch["batch"] is None else f"{batch['batch']} at once"
     resident = batch["all_resident"]
-    yield (
+    judged = (
         f"{title}: {batch['judged_steps']:,} steps judged after {batch['past_steps']:,}, "
-        f"{batch['tokens_per_step']:.3g} tokens a step, {batch['experts_per_layer']:.3g} experts a layer\n"
+        f"{batch['tokens_per_step']:.3g} tokens a step, {batch['experts_per_layer']:.3g} experts a layer"
+    )
+    fastest = (
         f"with all experts on the GPU a layer takes {resident['layer_us']:.3g} µs, a step "
         f"{resident['step_us']['mean']:,.0f} µs (P99 {resident['step_us']['p99']:,.0f})"
     )
+    yield f"{filled(judged)}\n{filled(fastest)}"
     yield _table(
         batch, "hit rate, % of the experts that a layer needs", lambda one: f"{100 * one['hit_rate']:.1f}", bounded=True
     )
@@ -56,11 +59,12 @@ def _batch(batch: Section) -> Iterator[str]:
 
 
 def _table(batch: Section, title: str, cell: Callable[[Section], str], *, bounded: bool = False) -> str:
-    """bounded: no policy can pass Belady's, which has the fewest experts to fetch; it bounds nothing else."""
+    """A row per size of the cache. bounded: no policy can pass Belady's, which has the fewest experts to fetch."""
     curves = batch["curves"]
-    head = (title, *(f"{100 * one['share']:.0f} %" for one in curves[0]["points"]))
-    rows = [(f"  {_name(curve, bounded)}", *(cell(one) for one in curve["points"])) for curve in curves]
-    return aligned([head, *rows])
+    rows = [("  on the GPU", *(_name(curve, bounded) for curve in curves))]
+    for place, one in enumerate(curves[0]["points"]):
+        rows.append((f"  {100 * one['share']:3.0f} %", *(cell(curve["points"][place]) for curve in curves)))
+    return f"{title}\n{aligned(rows)}"
 
 
 def _name(curve: Section, bounded: bool) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, amount, filled, noted
 
 SHOWN_RANKS, SHOWN_EVENTS = 16, 40
 _WAYS = {"whole": "whole plan at once", "by-layer": "layer by layer", "in-place": "in place"}
@@ -15,8 +15,9 @@ _STATUS = {"safe": "SAFE", "unsafe": "UNSAFE", "does-not-fit": "DOES NOT FIT", "
 def of_rollout(report: Mapping[str, Any]) -> str:
     """The text that `ebsim rollout` prints."""
     outcome = report["outcome"]
+    verdict = f"{_STATUS[outcome['status']]}: {outcome['reason']}"
     parts = [
-        f"{_STATUS[outcome['status']]}: {outcome['reason']}\n{_plans(report)}",
+        f"{filled(verdict)}\n{filled(_plans(report))}",
         _loads(report["facts"]),
         _ways(report["facts"]),
         _explored(report),
@@ -39,18 +40,18 @@ def _name(plan: Mapping[str, Any]) -> str:
 def _loads(facts: Mapping[str, Any]) -> str:
     size = facts["expert_bytes"]
     total = f", {_size(facts['experts'] * size)}" if size else ""
-    lines = [
+    line = filled(
         f"{facts['ranks_that_load']} of {facts['ranks']} ranks load {facts['experts']:,} experts{total}; "
         f"{facts['cross_node_experts']:,} of them over the network"
         + ("; the others are ready at once" if facts["ranks_that_load"] < facts["ranks"] else "")
-    ]
+    )
     if not facts["experts"]:
-        return lines[0]
+        return line
     counts = facts["experts_per_rank"]
     fullest = sorted(range(len(counts)), key=lambda rank: (-counts[rank], rank))[:SHOWN_RANKS]
     rows = [("rank", "experts", "MB"), *(_rank(rank, counts[rank], size) for rank in sorted(fullest))]
     left = len(counts) - len(fullest)
-    return "\n".join([*lines, aligned(rows), *([f"… {left} ranks with less (--format json)"] if left else [])])
+    return "\n".join([line, aligned(rows), *([f"… {left} ranks with less (--format json)"] if left else [])])
 
 
 def _rank(rank: int, experts: int, size: int | None) -> tuple[str, str, str]:
@@ -65,7 +66,7 @@ def _ways(facts: Mapping[str, Any]) -> str:
         "fits",
         "loading",
         "serving stops",
-        "publications",
+        "times published",
     )
     rows = [head, *(_way(name, way, name == facts["best_way"]) for name, way in facts["ways"].items())]
     return aligned(rows)
@@ -95,31 +96,39 @@ def _seconds(value: float | None) -> str:
 
 
 def _explored(report: Mapping[str, Any]) -> str:
-    group = report["protocol"]
+    group, explored = report["protocol"], report["explored"]
     how = "in place" if group["in_place"] else "with staging memory"
     without = f", without {', '.join(group['left_out'])}" if group["left_out"] else ""
-    head = ("fault", "ranks", "load", "steps", "states", "transitions", "settled", "on the new plan", "")
-    rows = [head, *(_row(one) for one in report["explored"])]
-    title = f"every order of events, {how}, at most {group['in_flight']} steps in flight{without}"
-    return f"{title}\n{aligned(_last_column_left(rows))}"
+    usual = _sizes(explored[0]) if explored else ""
+    rows = [("", "fault", "states", "transitions", "settled", "on the new plan"), *map(_row, explored)]
+    title = f"every order of events of {usual}, {how}, at most {group['in_flight']} in flight{without}"
+    notes = ["", *(_remark(one, usual) for one in explored)]
+    return "\n".join([filled(title), noted(rows, notes, left=2), "ok: no order of events breaks an invariant"])
+
+
+def _sizes(one: Mapping[str, Any]) -> str:
+    """Of the group that was explored."""
+    steps = f"{one['steps']} step{'s' * (one['steps'] != 1)}"
+    return f"{one['ranks']} ranks ({one['ranks_that_load']} load) in {steps}"
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    finding = one["violation"] or ("no order of events breaks an invariant" if one["finished"] else "not finished")
-    names = ("ranks", "ranks_that_load", "steps", "states", "transitions", "settled", "published")
-    return (one["fault"], *(f"{one[name]:,}" for name in names), finding)
+    mark = "NO" if one["violation"] else "ok" if one["finished"] else "–"
+    return mark, one["fault"], *(amount(one[name]) for name in ("states", "transitions", "settled", "published"))
 
 
-def _last_column_left(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    width = max(len(row[-1]) for row in rows)
-    return [(*row[:-1], row[-1].ljust(width)) for row in rows]
+def _remark(one: Mapping[str, Any], usual: str) -> str:
+    """What sets a fault apart from the others."""
+    finding = one["violation"] or ("" if one["finished"] else "not finished")
+    return "; ".join(filter(None, (finding, _sizes(one) if _sizes(one) != usual else "")))
 
 
 def _history(where: str, one: Mapping[str, Any]) -> str:
     events, first = one["history"], max(0, len(one["history"]) - SHOWN_EVENTS)
     skipped = [f"  … {first} events before"] if first else []
-    shown = [f"  {number}. {event}" for number, event in enumerate(events[first:], start=first + 1)]
-    return "\n".join([f"{where}: {one['violation']}", *skipped, *shown])
+    numbered = enumerate(events[first:], start=first + 1)
+    shown = [filled(f"{number}. {event}", first="  ", then="     ") for number, event in numbered]
+    return "\n".join([filled(f"{where}: {one['violation']}"), *skipped, *shown])
 
 
 def _walks(walks: Mapping[str, Any]) -> str:
@@ -127,7 +136,7 @@ def _walks(walks: Mapping[str, Any]) -> str:
         return ""
     if walks["violation"]:
         return _history(f"random order of all {walks['ranks']} ranks, --seed {walks['violating_seed']}", walks)
-    return (
+    return filled(
         f"random orders of all {walks['ranks']} ranks: {walks['count']} walks, {walks['events']:,} events, "
         f"{walks['faults']} faults, {walks['published']} ended on the new plan; none breaks an invariant"
     )

@@ -12,37 +12,38 @@ TABLE = """\
 1 request at once: keep half
 8 requests at once: keep all
 
-example: 2 layers × 4 experts of 2 MB bf16, int4_g32 on the link, 0.016 GB in all; a cache for every layer
+example: 2 layers × 4 experts of 2 MB bf16, int4_g32 on the link, 0.016 GB in
+  all; a cache for every layer
 link pcie5: 51.2 GB/s after 10 µs, 11 µs an expert
 seconds: h100 · bf16
 
 1 at once: 2,000 steps judged after 1,000, 1 tokens a step, 2.5 experts a layer
 with all experts on the GPU a layer takes 50 µs, a step 100 µs (P99 120)
 
-hit rate, % of the experts that a layer needs  50 %  100 %
-  belady (bound)                               95.0  100.0
-  lru                                          90.0  100.0
-  lru + history                                85.0  100.0
+hit rate, % of the experts that a layer needs
+  on the GPU  belady (bound)    lru  lru + history
+   50 %                 95.0   90.0           85.0
+  100 %                100.0  100.0          100.0
 
-hit rate, % of tokens  50 %  100 %
-  belady               96.0  100.0
-  lru                  92.0  100.0
-  lru + history        88.0  100.0
+hit rate, % of tokens
+  on the GPU  belady    lru  lru + history
+   50 %         96.0   92.0           88.0
+  100 %        100.0  100.0          100.0
 
-mean step, times all-resident  50 %  100 %
-  belady                       2.00   1.00
-  lru                          3.00   1.00
-  lru + history                4.00   1.00
+mean step, times all-resident
+  on the GPU  belady   lru  lru + history
+   50 %         2.00  3.00           4.00
+  100 %         1.00  1.00           1.00
 
-P99 of what a step waits, ms  50 %  100 %
-  belady                      0.20   0.00
-  lru                         0.40   0.00
-  lru + history               0.60   0.00
+P99 of what a step waits, ms
+  on the GPU  belady   lru  lru + history
+   50 %         0.20  0.40           0.60
+  100 %         0.00  0.00           0.00
 
-MB on the link per token   50 %  100 %
-  belady (bound)          0.562      0
-  lru                      1.12      0
-  lru + history            1.69      0"""
+MB on the link per token
+  on the GPU  belady (bound)   lru  lru + history
+   50 %                0.562  1.12           1.69
+  100 %                    0     0              0"""
 
 
 def test_the_table_says_what_the_report_holds() -> None:
