@@ -174,7 +174,7 @@ CASES: dict[str, tuple[Maker, tuple[str, ...]]] = {
 def test_one_line_and_exit_2(tmp_path: Path, name: str) -> None:
     make, says = CASES[name]
     path = make(tmp_path / "t.parquet")
-    command = [sys.executable, "-m", "easybalance_sim", "trace", "check", str(path)]
+    command = [sys.executable, "-m", "easybalance_sim", "trace", "check", "-q", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith(f"ebsim: error: {path}")
@@ -184,6 +184,6 @@ def test_one_line_and_exit_2(tmp_path: Path, name: str) -> None:
 
 def test_the_trace_that_is_spoilt_here_is_good_before(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.parquet", good(), META, row_group=5)
-    command = [sys.executable, "-m", "easybalance_sim", "trace", "check", str(path)]
+    command = [sys.executable, "-m", "easybalance_sim", "trace", "check", "-q", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "") and "10 tokens, 5 steps" in done.stdout
