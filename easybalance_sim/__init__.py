@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         replay,
         simulate,
         sweep,
+        write_trace,
     )
     from easybalance_sim.errors import (
         CriteriaError,
@@ -58,7 +59,7 @@ __all__ = [
     "GateResult", "OffloadResult", "OffsetResult", "PhasePlans", "PlanError", "PlanResult", "ProfileError",
     "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult", "TraceError", "UsageError", "capacity", "claim",
     "compare", "explain", "export", "gate", "load_plan", "offload", "offset", "plan", "plan_phases", "rebalance",
-    "replay", "simulate", "sweep",
+    "replay", "simulate", "sweep", "write_trace",
 ]  # fmt: skip
 
 _API = f"{__name__}.api"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from easybalance_sim.api.replaying import ReplayResult, replay
     from easybalance_sim.api.simulating import CapacityResult, SimulateResult, capacity, simulate
     from easybalance_sim.api.sweeping import SweepResult, sweep
+    from easybalance_sim.api.traces import write_trace
 
 _HOME = {
     "plan": "planning",
@@ -49,6 +50,7 @@ _HOME = {
     "ExplainResult": "explaining",
     "compare": "comparing",
     "CompareResult": "comparing",
+    "write_trace": "traces",
 }
 """Which module a name comes from."""
 
@@ -56,7 +58,7 @@ __all__ = [
     "CapacityResult", "ClaimResult", "CompareResult", "ExplainResult", "ExportResult", "GateResult", "OffloadResult",
     "OffsetResult", "PhasePlans", "PlanResult", "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult",
     "capacity", "claim", "compare", "explain", "export", "gate", "load_plan", "offload", "offset", "plan",
-    "plan_phases", "rebalance", "replay", "simulate", "sweep",
+    "plan_phases", "rebalance", "replay", "simulate", "sweep", "write_trace",
 ]  # fmt: skip
 
 
