@@ -14,7 +14,9 @@ from pathlib import PurePath
 WIDTH = 80
 LEAST_LABEL, LEAST_WORDS = 12, 24
 _GAP = "  "
+_KEPT = "\0"
 _UNIT = re.compile(r"(%|×|x|[mµn]?s|[kMGT]?B(/s)?|[kMG])\W*")
+_FIGURE = re.compile(r"\(\d[\d.,]*×?\)\W*")
 _INSIDE = re.compile(r"(?<=[/-])(?=\w\w)")
 
 Row = Sequence[str]
@@ -28,7 +30,7 @@ def shown(text: str) -> int:
 def wrapped(text: str, *, first: str = "", then: str = "  ", width: int = WIDTH) -> list[str]:
     """Lines of a text. first, then: what the first line and the others begin with.
 
-    A number stays with its unit. A word longer than a line is cut, unless it looks like a path.
+    A number stays with its unit, a figure in brackets with its word. A word longer than a line is cut, unless it looks like a path.
     """
     lines, line, begun = [], first, False
     for word in _kept_together(text.split()):
@@ -41,12 +43,17 @@ def wrapped(text: str, *, first: str = "", then: str = "  ", width: int = WIDTH)
             line, word = then, word[taken:]
         line += f" {word}" if begun else word
         begun = True
-    return [*lines, line.rstrip()]
+    return [line.replace(_KEPT, " ").rstrip() for line in (*lines, line)]
 
 
 def filled(text: str, *, first: str = "", then: str = "  ") -> str:
     """`wrapped` as one text."""
     return "\n".join(wrapped(text, first=first, then=then))
+
+
+def kept(text: object) -> str:
+    """A text whose blanks no line ends at: a path, a name with its figure."""
+    return str(text).replace(" ", _KEPT)
 
 
 def amount(count: float) -> str:
@@ -207,10 +214,11 @@ def _indent(text: str) -> str:
 
 
 def _kept_together(words: Sequence[str]) -> Iterator[str]:
-    """Words, a unit in one with its number."""
+    """Words, a unit in one with its number, a figure in brackets in one with what it is of."""
     held = ""
     for word in words:
-        if held and held[-1].isdigit() and _UNIT.fullmatch(word):
+        unit = held[-1:].isdigit() and _UNIT.fullmatch(word)
+        if held and (unit or _FIGURE.fullmatch(word)):
             held += f" {word}"
         else:
             yield from [held] * bool(held)

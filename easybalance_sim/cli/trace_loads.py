@@ -10,7 +10,8 @@ import typer
 
 from easybalance_sim.amounts import Amount
 from easybalance_sim.cli import completing, options
-from easybalance_sim.cli.console import Console, Format, aligned, emit
+from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.layout import aligned, filled, kept
 from easybalance_sim.cli.trace_output import facts, facts_line, without_nan
 from easybalance_sim.errors import PlanError, UsageError
 
@@ -55,7 +56,7 @@ def loads(
 ) -> None:
     """Loads per step, layer and rank for other simulators, and the power law that they would draw instead.
 
-    local tokens: distinct tokens that reach a rank · activated experts: experts of it with a token. alpha is the
+    local tokens: distinct tokens that reach a rank · active experts: experts of it with a token. alpha is the
     exponent with which aiconfigurator's draws are as uneven as the recorded steps (0: balanced), "by max" the one with
     which their busiest expert is as busy; max/mean: busiest expert over mean, as recorded and as drawn with alpha.
     Every window of a count trace stands for one step.
@@ -216,45 +217,40 @@ def _spread(spread: Spread, row: int) -> dict[str, float]:
 def _text(document: dict[str, Any]) -> str:
     cluster, file = document["cluster"], document["file"]
     lines = [
-        facts_line(document["trace"]),
-        f"ranks {cluster['ranks']}, nodes {cluster['nodes']} · {document['placement']} placement, "
-        f"{document['slots']} slots · dispatch {document['dispatch']}",
+        filled(facts_line(document["trace"])),
+        filled(
+            f"ranks {cluster['ranks']}, nodes {cluster['nodes']} · {document['placement']} placement, "
+            f"{document['slots']} slots · dispatch {document['dispatch']}"
+        ),
     ]
     for name, phase in document["phases"].items():
         tokens = phase["step_tokens"]
-        lines += [
-            "",
+        title = (
             f"{name}: {phase['steps']:,} steps of {tokens['mean']:,.1f} tokens "
-            f"(P50 {tokens['p50']:,.0f}, P99 {tokens['p99']:,.0f})",
-            _table(phase),
-        ]
-    return "\n".join([*lines, *(["", f"wrote {file}"] if file else [])])
+            f"(P50 {tokens['p50']:,.0f}, P99 {tokens['p99']:,.0f})"
+        )
+        lines += ["", filled(title), _table(phase)]
+    return "\n".join([*lines, *(["", filled(f"wrote {kept(file)}")] if file else [])])
+
+
+_HEAD = (
+    "layer", "local tokens", "P50", "P99", "active experts", "P50", "P99", "alpha", "by max", "Gini", "max/mean",
+    "drawn",
+)  # fmt: skip
+_WHOLE = 1000
+"""From so many tokens on, their mean has no decimal."""
 
 
 def _table(phase: dict[str, Any]) -> str:
-    head = (
-        "layer",
-        "local tokens",
-        "P50",
-        "P99",
-        "activated",
-        "P50",
-        "P99",
-        "alpha",
-        "by max",
-        "Gini",
-        "max/mean",
-        "drawn",
-    )
-    rows: list[tuple[str, ...]] = [head]
-    for row in [*phase["layers"], {"layer": "all", **phase["all_layers"]}]:
-        spreads = [
-            text
-            for name in MEASURES
-            for text in (f"{row[name]['mean']:,.1f}", f"{row[name]['p50']:,.0f}", f"{row[name]['p99']:,.0f}")
-        ]
-        law = row["power_law"]
-        rows.append((str(row["layer"]), *spreads, *(_number(value) for value in law.values())))
+    rows: list[tuple[str, ...]] = [_HEAD]
+    both = [*phase["layers"], {"layer": "all", **phase["all_layers"]}]
+    for row in both:
+        spreads: list[str] = []
+        for name in MEASURES:
+            digits = 0 if max(one[name]["mean"] for one in both) >= _WHOLE else 1
+            spread = row[name]
+            spreads += [f"{spread['mean']:,.{digits}f}", f"{spread['p50']:,.0f}", f"{spread['p99']:,.0f}"]
+        rows.append((str(row["layer"]), *spreads, *map(_number, row["power_law"].values())))
     return aligned(rows)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from easybalance_sim.amounts import Amount
-from easybalance_sim.cli.console import Console, Format, aligned, emit, say_notes
+from easybalance_sim.cli.console import Console, Format, emit, say_notes
+from easybalance_sim.cli.layout import aligned, filled, kept, wrapped
 from easybalance_sim.cli.options import Cluster, OutputFormat, Ranks, RanksPerNode, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, without_nan
 from easybalance_sim.cli.trace_pairs import pair_facts, pair_lines
@@ -168,71 +169,93 @@ def _hottest(found: Any, meta: TraceMeta) -> list[dict[str, int]]:
 
 def _text(document: dict[str, Any]) -> str:
     cluster, windows, all_layers = document["cluster"], document["windows"], document["all_layers"]
+    steps = f"{windows['count']:,} of {windows['steps_per_window']} steps"
     head = [
         facts_line(document["trace"]),
-        "phases     " + _counts(document["phases"]),
-        "workloads  " + _counts(document["workloads"]),
-        f"windows    {windows['count']:,} of {windows['steps_per_window']} steps · ranks {cluster['ranks']}, "
-        f"nodes {cluster['nodes']}, {cluster['placement']} placement",
+        f"over-dispersion {_number(all_layers['over_dispersion'])}: {document['reading']}",
+    ]
+    fields = [
+        _field("phases", _counts(document["phases"])),
+        _field("workloads", _counts(document["workloads"])),
+        _field(
+            "windows",
+            f"{steps} · ranks {cluster['ranks']}, nodes {cluster['nodes']}, {cluster['placement']} placement",
+        ),
     ]
     spread = all_layers["max_over_mean"]
     tail = [
         f"expert max/mean over layers: min {spread['min']:.2f}, median {spread['median']:.2f}, max {spread['max']:.2f}",
-        f"over-dispersion {_number(all_layers['over_dispersion'])}: {document['reading']}",
-        _hot_text(document["hot_spots"]),
+        *_hot(document["hot_spots"]),
         *pair_lines(document["coactivation"], len(document["layers"])),
     ]
-    return "\n".join([*head, "", _table(document), "", *tail])
+    return "\n".join([*map(filled, head), *fields, "", _table(document), "", *map(_filled, tail)])
+
+
+def _field(title: str, text: str) -> str:
+    return "\n".join(wrapped(text, first=title.ljust(11), then=" " * 11))
+
+
+def _filled(line: str) -> str:
+    """A line that may begin with blanks, as what belongs to the line above it does."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return filled(line, first=indent, then=f"{indent}  ")
+
+
+_LEGEND = (
+    "max/mean: busiest expert · lasting: correlation of neighbouring windows · stays hot: share of the busiest tenth "
+    "that is there in the next window, too · over-disp.: over-dispersion"
+)
 
 
 def _table(document: dict[str, Any]) -> str:
-    names = ("max_over_mean", "entropy", "gini", "correlation", "hot_overlap", "over_dispersion")
-    head = ("layer", "max/mean", "entropy", "gini", "correlation", "hot overlap", "over-disp.")
-    rows: list[tuple[str, ...]] = [(*head, "rank mean", "rank P99", "node mean", "node P99")]
-    rows += [
-        (str(layer["layer"]), *(_number(layer[name]) for name in names), *_placed(layer))
-        for layer in document["layers"]
-    ]
+    """A row per layer; nodes only where there are several."""
+    nodes = document["cluster"]["nodes"] > 1
+    head = ("layer", "max/mean", "entropy", "Gini", "lasting", "stays hot", "over-disp.", "rank mean", "rank P99")
+    rows: list[tuple[str, ...]] = [(*head, "node mean", "node P99") if nodes else head]
+    for layer in document["layers"]:
+        uneven = (_number(layer[name]) for name in ("max_over_mean", "entropy", "gini"))
+        rows.append((str(layer["layer"]), *uneven, *_lasting(layer), *_placed(layer, nodes)))
     both = document["all_layers"]
-    lasting = (both["correlation"], both["hot_overlap"], both["over_dispersion"])
-    rows.append(("all", _number(both["max_over_mean"]["median"]), "", "", *map(_number, lasting), *_placed(both)))
-    return aligned(rows)
+    rows.append(("all", _number(both["max_over_mean"]["median"]), "", "", *_lasting(both), *_placed(both, nodes)))
+    return f"{aligned(rows)}\n{filled(_LEGEND)}"
 
 
-def _placed(row: dict[str, Any]) -> list[str]:
-    pair = (row["rank_imbalance"], row["node_imbalance"])
-    return [_number(spread[name]) for spread in pair for name in ("mean", "p99")]
+def _lasting(row: dict[str, Any]) -> list[str]:
+    return [_number(row[name], 2) for name in ("correlation", "hot_overlap", "over_dispersion")]
 
 
-def _hot_text(hot: dict[str, Any]) -> str:
+def _placed(row: dict[str, Any], nodes: bool) -> list[str]:
+    spreads = [row["rank_imbalance"], *([row["node_imbalance"]] if nodes else [])]
+    return [text for spread in spreads for text in (_number(spread["mean"]), _number(spread["p99"], 2))]
+
+
+def _hot(hot: dict[str, Any]) -> list[str]:
     staying = hot["staying"]
-    return "\n".join(
-        [
-            f"hot (the last three windows over {staying['on']:g} × the mean, until below {staying['off']:g} ×; in "
-            "brackets: windows)",
-            *_hot_lines(staying),
-            "hot by the EasyBalance article's rule (three windows above the mean, the last 15 % up), which finds less "
-            "of what stays hot: `ebsim offset --part sensing` compares",
-            *_hot_lines(hot),
-        ]
-    )
+    return [
+        f"hot (the last three windows over {staying['on']:g} × the mean, until below {staying['off']:g} ×; in "
+        "brackets: windows)",
+        *_hot_lines(staying),
+        "hot by the EasyBalance article's rule (three windows above the mean, the last 15 % up), which finds less "
+        "of what stays hot: `ebsim offset --part sensing` compares",
+        *_hot_lines(hot),
+    ]
 
 
 def _hot_lines(hot: dict[str, Any]) -> list[str]:
-    listed = ", ".join(f"L{e['layer']}/E{e['expert']} ({e['windows']})" for e in hot["experts"]) or "none"
-    ranks = ", ".join(f"{rank} ({count})" for rank, count in enumerate(hot["rank_windows"]) if count) or "none"
+    experts = [f"L{e['layer']}/E{e['expert']} ({e['windows']})" for e in hot["experts"]]
+    ranks = [f"{rank} ({count})" for rank, count in enumerate(hot["rank_windows"]) if count]
     return [
-        f"  experts: {listed}; {hot['suppressed_spikes']:,} single-window spikes not counted",
-        f"  ranks over all layers: {ranks}",
+        f"  experts: {', '.join(experts) or 'none'}; {hot['suppressed_spikes']:,} single-window spikes not counted",
+        f"  ranks over all layers: {', '.join(ranks) or 'none'}",
     ]
 
 
 def _counts(named: dict[str, int]) -> str:
-    return " · ".join(f"{name} {count:,}" for name, count in named.items())
+    return " · ".join(kept(f"{name} {count:,}") for name, count in named.items())
 
 
-def _number(value: float) -> str:
-    return "–" if value != value else f"{value:.3f}"
+def _number(value: float, digits: int = 3) -> str:
+    return "–" if value != value else f"{value:.{digits}f}"
 
 
 def _spread(values: Any) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from easybalance_sim.cli.layout import WIDTH, aligned, amount, filled, noted, shown, worded, wrapped
+from easybalance_sim.cli.layout import WIDTH, aligned, amount, filled, kept, noted, shown, worded, wrapped
 from tests.one_text import unbroken
 
 LONG = "window_search_no_redundancy"
@@ -27,6 +27,12 @@ def test_a_sentence_is_broken_at_blanks_and_hangs() -> None:
 
 def test_a_number_stays_with_its_unit() -> None:
     assert wrapped("ab 12 %), cd 3 GB/s", then="", width=7) == ["ab", "12 %),", "cd", "3 GB/s"]
+    assert wrapped("L3/E4 (7.5×), two", width=14) == ["L3/E4 (7.5×),", "  two"]
+
+
+def test_what_is_kept_together_is_not_broken() -> None:
+    told = wrapped(f"to {kept('my own plan.json')} now", width=12)
+    assert told == ["to", "  my own plan.json", "  now"]
 
 
 @pytest.mark.parametrize("text", ["x" * 200, "测" * 100, "a" + "测" * 99 + " b"])
