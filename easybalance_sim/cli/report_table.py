@@ -11,8 +11,6 @@ from easybalance_sim.cli.memory_table import of_memory
 from easybalance_sim.cli.stress_table import of_stress
 from easybalance_sim.report import plan_words
 
-_FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst")
-
 
 def of_plan(report: Mapping[str, Any]) -> str:
     """The table that `ebsim plan` prints."""
@@ -78,21 +76,10 @@ def _comparison(report: Mapping[str, Any]) -> str:
 
 
 def _candidates(report: Mapping[str, Any]) -> str:
-    """Fitted figures, the tail expected of other windows, and what only some clusters and runs pay: moves, node bytes.
-
-    * marks the plans that no other beats in both the expected tail and a price (moved bytes, bytes between nodes).
-    """
-    nodes, moving = report["cluster"]["nodes"] > 1, report["baseline"]["policy"] in ("keep", "repair")
-    head = ["", "candidate (fit side)", "slots", "imbalance", "P99", "worst 5 %"]
-    head += (["node B/token"] if nodes else []) + (["moves"] if moving else []) + ["µs/step"]
-    rows = [tuple(head)]
-    for row in sorted(report["candidates"], key=lambda row: float(row["objective_us"])):
-        on_front = ("cross_node_bytes" in row["pareto"] and nodes) or ("migration_bytes" in row["pareto"] and moving)
-        cells = ["→" if row["policy"] == report["plan"]["policy"] else "", row["policy"] + " *" * on_front]
-        cells += [str(row["slots"]), *(f"{row[name]:.3f}" for name in _FITTED)]
-        cells += [f"{row['cross_node_bytes_per_token']:,.0f}"] if nodes else []
-        cells += [f"{row['moves']:,}"] if moving else []
-        rows.append((*cells, f"{row['objective_us']:.1f}"))
-    legend = "imbalance: mean, P99, mean of the worst 5 % expected of other windows; µs/step: the objective"
-    front = ["* Pareto front: no candidate has a lower worst 5 % at as low a price"] if nodes or moving else []
-    return "\n".join([aligned(rows, left=2), *map(filled, [legend, *front])])
+    """The candidates, → the chosen one, and what the columns mean."""
+    head, *rows = plan_words.candidates(report)
+    marked = [("", *head)]
+    marked += [
+        ("→" if row[0].removesuffix(plan_words.ON_FRONT) == report["plan"]["policy"] else "", *row) for row in rows
+    ]
+    return "\n".join([aligned(marked, left=2), *map(filled, plan_words.candidate_legend(report))])

@@ -27,6 +27,9 @@ _ROWS = (
     ("  of each window, mean", "lower_bound_per_window.mean", "{:.3f}"),
     ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
 )
+_FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst")
+ON_FRONT = " *"
+"""Behind the name of a candidate that no other beats in both the expected tail and a price."""
 FOLDS = ("interleaved", "blocked")
 """Kinds of folds in `fit.cross_validation`: with the topics of the part planned on, and with others."""
 
@@ -147,6 +150,39 @@ def comparison(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
             old, new = old / 1e6, new / 1e6
         rows.append((label, form.format(old), form.format(new), change(old, new)))
     return rows
+
+
+def candidates(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The heads, then a row per candidate, the best objective first: fitted figures, the tail expected of other
+    windows, and what only some clusters and runs pay (moves, bytes between nodes)."""
+    nodes, moving = _prices(report)
+    head = ["candidate (fit side)", "slots", "imbalance", "P99", "worst 5 %"]
+    head += (["node B/token"] if nodes else []) + (["moves"] if moving else []) + ["µs/step"]
+    rows = [tuple(head)]
+    for row in sorted(report["candidates"], key=lambda row: float(row["objective_us"])):
+        on_front = ("cross_node_bytes" in row["pareto"] and nodes) or ("migration_bytes" in row["pareto"] and moving)
+        cells = [row["policy"] + ON_FRONT * on_front, str(row["slots"]), *(f"{row[name]:.3f}" for name in _FITTED)]
+        cells += [f"{row['cross_node_bytes_per_token']:,.0f}"] if nodes else []
+        cells += [f"{row['moves']:,}"] if moving else []
+        rows.append((*cells, f"{row['objective_us']:.1f}"))
+    return rows
+
+
+def candidate_legend(report: Mapping[str, Any]) -> list[str]:
+    """What the columns of `candidates` mean."""
+    legend = "imbalance: mean, P99, mean of the worst 5 % expected of other windows; µs/step: the objective"
+    front = "* Pareto front: no candidate has a lower worst 5 % at as low a price"
+    return [legend, front] if any(_prices(report)) else [legend]
+
+
+def _prices(report: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether bytes between nodes and moves are a price here."""
+    return report["cluster"]["nodes"] > 1, in_force(report)
+
+
+def in_force(report: Mapping[str, Any]) -> bool:
+    """Whether the baseline is a plan in force, from which every other has to be reached."""
+    return report["baseline"]["policy"] in ("keep", "repair")
 
 
 def _at(section: Mapping[str, Any], path: str) -> float:

@@ -1,0 +1,169 @@
+"""How does it hold over time? Imbalance window by window, with what happened meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from easybalance_sim.report.charts.lines import Event, Line, Lines
+from easybalance_sim.report.charts.panels import Panels
+from easybalance_sim.report.content import Figure, Section
+from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent, side_names
+from easybalance_sim.report.words import many
+
+BURST, MOST_BURSTS = 2.0, 4
+"""Steps of so many times the usual tokens are a burst; the largest ones are marked."""
+WEARS_OFF = 0.8
+
+
+def section(report: Mapping[str, Any]) -> Section | None:
+    """None where the report does not hold the windows, or there is only one."""
+    over_time = (report.get("maps") or {}).get("over_time")
+    if not over_time or len(over_time["window"]) < 2:
+        return None
+    return Section(
+        name="course",
+        title="How does it hold over time?",
+        lead=_lead(over_time),
+        blocks=(_imbalance(report, over_time), _steps(report, over_time)),
+    )
+
+
+def _pairs(over_time: Mapping[str, Any], start: int = 0, stop: int | None = None) -> list[tuple[float, float]]:
+    """Means of the baseline and the plan where there is traffic."""
+    both = zip(*(over_time[side]["mean"][start:stop] for side in SIDES), strict=True)
+    return [(old, new) for old, new in both if old is not None and new is not None]
+
+
+def _lead(over_time: Mapping[str, Any]) -> str:
+    pairs = _pairs(over_time)
+    evener = sum(new < old for old, new in pairs)
+    worse = sum(new > old for old, new in pairs)
+    what = "windows" if over_time["windows_per_point"] == 1 else "stretches of windows"
+    said = f"The plan is more even in {evener:,} of {len(pairs):,} {what}"
+    return f"{said} and less even in {worse:,}. {_trend(over_time)}" if worse else f"{said}. {_trend(over_time)}"
+
+
+def _trend(over_time: Mapping[str, Any]) -> str:
+    """Whether the gain lasts: what the plan takes off the excess in the first and in the second half."""
+    half = len(over_time["window"]) // 2
+    shares = []
+    for pairs in (_pairs(over_time, 0, half), _pairs(over_time, half)):
+        if not pairs:
+            return ""
+        old, new = (sum(values) / len(pairs) for values in zip(*pairs, strict=True))
+        shares.append(excess_removed(old, new))
+    first, second = shares
+    if first is None or second is None:
+        return "There is nothing to even out in part of it."
+    said = f"It takes {percent(first)} off the baseline's excess in the first half and {percent(second)} in the second"
+    if first <= 0 and second <= 0:
+        return f"{said}: no gain at any time."
+    if second < WEARS_OFF * first:
+        return f"{said}: the gain wears off; plan again when traffic changes (ebsim rebalance tells how often)."
+    return f"{said}: the gain lasts."
+
+
+def _imbalance(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> Figure:
+    events = _events(over_time)
+    panels = tuple(
+        Lines(lines=_lines(report, over_time, stat), x=_axis(report, over_time), y=title, events=events)
+        for stat, title in (("mean", "mean over layers"), ("worst", "worst layer"))
+    )
+    worst, place = max((value, place) for place, value in enumerate(over_time["plan"]["worst"]) if value is not None)
+    tokens = over_time["step_tokens"][place]
+    usual = median(over_time["step_tokens"])
+    why = ""
+    if tokens < usual / BURST:
+        why = ", where steps are small: few tokens cannot be even"
+    elif tokens > usual * BURST:
+        why = ", in a burst"
+    return Figure(
+        name="over_time",
+        title="Rank imbalance over time",
+        alt=(
+            f"Lines over {many(len(over_time['window']), 'point')} in time, baseline and plan, mean over layers and "
+            f"worst layer. {_spoken(events)}"
+        ),
+        conclusion=f"{_lead(over_time)} The plan's worst layer reaches {worst:.3f} in window "
+        f"{over_time['window'][place]}{why}. {_spoken(events)}",
+        chart=Panels(panels=panels),
+    )
+
+
+def _lines(report: Mapping[str, Any], over_time: Mapping[str, Any], stat: str) -> tuple[Line, ...]:
+    x = tuple(float(one) for one in over_time["window"])
+    return tuple(
+        Line(name=name, x=x, y=tuple(over_time[side][stat]))
+        for side, name in zip(SIDES, side_names(report), strict=True)
+    )
+
+
+def _axis(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> str:
+    split, joined = report["split"], over_time["windows_per_point"]
+    if report["trace"]["kind"] == "counts":
+        name = "window of the trace"
+    elif split.get("window_seconds"):
+        name = f"window of {split['window_seconds']:g} s"
+    else:
+        name = f"window of {many(split['window_steps'], 'step')}"
+    return name if joined == 1 else f"{name}, {joined} to a point"
+
+
+def _steps(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> Figure:
+    tokens, usual = over_time["step_tokens"], median(over_time["step_tokens"])
+    kind = "window" if report["trace"]["kind"] == "counts" else "step"
+    most = max(tokens)
+    told = (
+        f"A {kind} has {usual:,.0f} tokens in the median and {most:,.0f} at most ({most / max(usual, 1e-9):.1f} times)."
+    )
+    told += (
+        " Bursts decide memory and buffers; small ones look uneven whatever the plan."
+        if most > BURST * usual
+        else " There is no burst: steps are of one kind."
+    )
+    x = tuple(float(one) for one in over_time["window"])
+    return Figure(
+        name="step_tokens",
+        title=f"Tokens of a {kind}",
+        alt=f"Line of tokens per {kind} over time, from {min(tokens):,.0f} to {most:,.0f}.",
+        conclusion=told,
+        chart=Lines(
+            lines=(Line(name="tokens", x=x, y=tuple(tokens)),),
+            x=_axis(report, over_time),
+            y=f"tokens per {kind}",
+            events=_events(over_time),
+            y_from=0.0,
+        ),
+    )
+
+
+def _events(over_time: Mapping[str, Any]) -> tuple[Event, ...]:
+    """Bursts, and where another workload takes the lead."""
+    window, tokens = over_time["window"], over_time["step_tokens"]
+    usual = median(tokens)
+    high = sorted(
+        (place for place, one in enumerate(tokens) if one > BURST * usual > 0), key=lambda place: -tokens[place]
+    )
+    found = [(place, f"burst, {tokens[place] / usual:.1f} times") for place in high[:MOST_BURSTS]]
+    found += _leads(over_time["leading"] or ())
+    return tuple(Event(x=float(window[place]), name=name) for place, name in sorted(found))
+
+
+def _leads(leading: Sequence[str]) -> list[tuple[int, str]]:
+    found, last = [], ""
+    for place, name in enumerate(leading):
+        if name and name != last:
+            found.append((place, f"mostly {name}"))
+        last = name or last
+    return found
+
+
+def _spoken(events: Sequence[Event]) -> str:
+    if not events:
+        return "Nothing marked happened: no burst, no workload takes the lead."
+    bursts = sum(event.name.startswith("burst") for event in events)
+    leads = len(events) - bursts
+    parts = [many(bursts, "burst")] * bool(bursts) + [f"{many(leads, 'change')} of the leading workload"] * bool(leads)
+    return f"Marked: {' and '.join(parts)}."

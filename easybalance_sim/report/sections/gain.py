@@ -1,0 +1,133 @@
+"""What does the plan win? Rank imbalance and layer time, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from easybalance_sim.report import plan_words
+from easybalance_sim.report.charts.bars import Bars, Series
+from easybalance_sim.report.content import Figure, Section, Table
+from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent, side_names
+from easybalance_sim.report.words import change, course
+
+STATS = ("p50", "p95", "p99")
+
+
+def section(report: Mapping[str, Any]) -> Section:
+    """Both, with all numbers in a table."""
+    return Section(
+        name="gain",
+        title="What does the plan win?",
+        lead=f"{balance(report)} {time(report)}",
+        blocks=(_imbalance(report), _layer_time(report), _numbers(report)),
+    )
+
+
+def balance(report: Mapping[str, Any]) -> str:
+    """What happens to the tail of the rank imbalance, and whether that is a gain."""
+    old, new = (report[side]["rank_imbalance"]["p99"] for side in SIDES)
+    said = f"P99 rank imbalance {course(old, new)}"
+    removed = excess_removed(old, new)
+    if removed is None:
+        return f"{said}: ranks are even without the plan, there is nothing to gain."
+    if f"{old:.3f}" == f"{new:.3f}":
+        return f"{said}: the plan changes nothing there."
+    if new > old:
+        return f"{said}: the plan is less even than the baseline."
+    return f"{said}: {percent(removed)} of what is above perfect balance (1.0) is gone."
+
+
+def time(report: Mapping[str, Any]) -> str:
+    """What happens to the P99 layer time, and whether the cost model can tell."""
+    if report["model"]["assumed"]:
+        return "Seconds decide nothing here: the model's widths are not known (say --model)."
+    old, new = (report[side]["layer_us"]["p99"] for side in SIDES)
+    said, band = f"P99 layer time {course(old, new, '{:.1f} µs')}", report["cost"]["band_p90"]
+    if f"{old:.1f}" == f"{new:.1f}" or not old:
+        return f"{said}: no time is gained or lost."
+    size = abs(new / old - 1)
+    known = f"the cost model's own error (±{100 * band:.0f} %)" if band else "an error that is not known"
+    told = "a smaller change than" if size <= band else "a larger change than"
+    if not band:
+        return f"{said} ({change(old, new)}), by a cost model whose error is not known."
+    return f"{said} ({change(old, new)}), {told} {known}."
+
+
+def _imbalance(report: Mapping[str, Any]) -> Figure:
+    rows = (*(stat.upper() for stat in STATS), "worst")
+    series = tuple(
+        Series(name=name, values=tuple(report[side]["rank_imbalance"][stat] for stat in (*STATS, "max")))
+        for side, name in zip(SIDES, side_names(report), strict=True)
+    )
+    chart = Bars(
+        rows=rows,
+        row="percentile",
+        series=series,
+        value="rank imbalance, busiest rank / mean",
+        form="{:.3f}",
+        start=1.0,
+    )
+    pairs = (
+        f"{row} {old:.3f} before and {new:.3f} after" for row, old, new in zip(rows, *_values(series), strict=True)
+    )
+    return Figure(
+        name="rank_imbalance",
+        title="Rank load: busiest rank over the mean",
+        alt=f"Bars of rank imbalance over windows and layers: {', '.join(pairs)}.",
+        conclusion=f"{balance(report)} Taken over {_over(report)}.",
+        chart=chart,
+    )
+
+
+def _over(report: Mapping[str, Any]) -> str:
+    split, layers = report["split"], report["trace"]["layers"]
+    if split["held_out_windows"]:
+        return f"{split['held_out_windows']:,} windows × {layers:,} layers that the plan was not made from"
+    return f"the {split['fit_windows']:,} windows × {layers:,} layers that the plan was made from: no proof"
+
+
+def _layer_time(report: Mapping[str, Any]) -> Figure:
+    band = report["cost"]["band_p90"]
+    ends = {"full_overlap": "P99, all communication hidden", "serial": "P99, nothing hidden"}
+    series = []
+    for side, name in zip(SIDES, side_names(report), strict=True):
+        bracket = report[side]["layer_us_bracket"]
+        values = (*(report[side]["layer_us"][stat] for stat in STATS), *(bracket[end]["p99"] for end in ends))
+        spread = tuple((max(0.0, value * (1 - band)), value * (1 + band)) for value in values)
+        series.append(Series(name=name, values=values, spread=spread if band else ()))
+    rows = (*(stat.upper() for stat in STATS), *ends.values())
+    pairs = (
+        f"{row} {old:.1f} before and {new:.1f} after" for row, old, new in zip(rows, *_values(series), strict=True)
+    )
+    marks = f" The marks are the error band of ±{100 * band:.0f} %, which both plans share." if band else ""
+    return Figure(
+        name="layer_time",
+        title="Time of a MoE layer",
+        alt=f"Bars of microseconds of a layer over steps and layers: {', '.join(pairs)}.",
+        conclusion=f"{time(report)}{marks} An engine lies between its ends: all communication hidden, or nothing.",
+        chart=Bars(rows=rows, row="percentile", series=tuple(series), value="layer time, µs", form="{:,.1f}"),
+    )
+
+
+def _values(series: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    first, second = (one.values for one in series)
+    return first, second
+
+
+def _numbers(report: Mapping[str, Any]) -> Table:
+    group, unit, rows = "", "", []
+    for label, *cells in plan_words.comparison(report):
+        # On a page every row says in full what it is.
+        full = f"{group}, {label.strip()}{unit}" if label.startswith(" ") else label
+        if not label.startswith(" "):
+            group, unit = label.partition(",")[0].removesuffix(" P50"), ", µs" * label.endswith("µs")
+        rows.append((full, *cells))
+    first, second = side_names(report)
+    return Table(
+        name="comparison",
+        title="All figures",
+        columns=("", first, second, "change"),
+        rows=tuple(rows),
+        note=plan_words.judged_on(report),
+    )

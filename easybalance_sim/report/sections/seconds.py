@@ -1,0 +1,74 @@
+"""How sure are the seconds, and what are they made of?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from easybalance_sim.report import plan_words
+from easybalance_sim.report.charts.shares import Part, Shares
+from easybalance_sim.report.content import Fact, Facts, Figure, Section
+from easybalance_sim.report.sections.sides import SIDES, side_names
+
+PARTS = ("dispatch", "expert", "combine")
+
+
+def section(report: Mapping[str, Any]) -> Section:
+    """The parts of a layer's time, and where the cost model comes from."""
+    return Section(
+        name="seconds", title="How sure are the seconds?", lead=_lead(report), blocks=(_parts(report), _facts(report))
+    )
+
+
+def _lead(report: Mapping[str, Any]) -> str:
+    cost, band = report["cost"], report["cost"]["band_p90"]
+    if report["model"]["assumed"]:
+        return "They are not: the model's widths are not known, so only token counts decide (say --model)."
+    drawn = "Steps are drawn from counts, so tails are those of the draws. " if cost["expected_values"] else ""
+    rows = f"nine of ten measured rows lie within ±{100 * band:.0f} %." if band else "how far it errs is not known."
+    if cost["calibrated"]:
+        return f"{drawn}Every part was measured on this GPU and width; {rows}"
+    return (
+        f"{drawn}They are not calibrated for this model and GPU: trust ratios, not figures. Of the cost model, {rows}"
+    )
+
+
+def _parts(report: Mapping[str, Any]) -> Figure:
+    shares = [report[side]["time_share"] for side in SIDES]
+    sent = [one["dispatch"] + one["combine"] for one in shares]
+    told = ", ".join(
+        f"{name}: " + ", ".join(f"{part} {100 * one[part]:.0f} %" for part in PARTS)
+        for name, one in zip(side_names(report), shares, strict=True)
+    )
+    if sent[1] > 0.5:
+        why = "communication decides: a more even plan helps less than fewer bytes would"
+    else:
+        why = "experts decide: balance is worth time"
+    return Figure(
+        name="time_share",
+        title="What a layer's time is made of",
+        alt=f"Stacked bars of shares. {told}.",
+        conclusion=f"Under the plan {100 * sent[1]:.0f} % of a layer is communication and "
+        f"{100 * shares[1]['expert']:.0f} % experts: {why}.",
+        chart=Shares(
+            rows=side_names(report), row="plan", value="share of the layer time, %", form="{:.0f}",
+            parts=tuple(Part(name=part, values=tuple(100 * one[part] for one in shares)) for part in PARTS),
+        ),
+    )  # fmt: skip
+
+
+def _facts(report: Mapping[str, Any]) -> Facts:
+    cost = report["cost"]
+    model, *why = plan_words.seconds_label(report)
+    band = f"±{100 * cost['band_p90']:.0f} %" if cost["band_p90"] else "not known"
+    return Facts(
+        name="cost_model",
+        title="Where they come from",
+        facts=(
+            Fact(label="cost model", value=model),
+            Fact(label="calibrated", value="yes" if cost["calibrated"] else "no", note="; ".join(why)),
+            Fact(label="error band", value=band, note="90th percentile of the error on rows that it was not fitted on"),
+            Fact(label="communication", value=f"{cost['all_to_all']}, {cost['phase']}", note=cost["communication"]),
+            Fact(label="overlap", value=cost["overlap"], note="both ends, all hidden and nothing hidden, are reported"),
+        ),
+    )
