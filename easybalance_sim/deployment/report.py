@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from easybalance_sim.deployment.checks import check_section
+from easybalance_sim.deployment.events import events
 from easybalance_sim.deployment.measure import Measured
 from easybalance_sim.deployment.pool_report import pool_section, served_section
 from easybalance_sim.deployment.prepare import Prepared
@@ -125,6 +126,7 @@ def _scenario(file: Path, scenario: Scenario) -> dict[str, Any]:
         "warm_up_s": run.warm_up_s,
         "seed": run.seed,
         "overlap": run.overlap,
+        "events": events(scenario),
     }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+from easybalance_sim.report.words import change
 
 
 def share(value: float | None) -> str:
@@ -13,6 +16,11 @@ def share(value: float | None) -> str:
 def rate(value: float | None) -> str:
     """Three digits, or all before the point."""
     return "–" if value is None else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def tenths(value: float | None) -> str:
+    """`1,234.5`."""
+    return "–" if value is None else f"{value:,.1f}"
 
 
 def milliseconds(value: float | None) -> str:
@@ -33,3 +41,12 @@ def times(value: float | None) -> str:
 def slug(words: str) -> str:
     """A name for files and anchors: small letters, digits and `_`."""
     return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_") or "x"
+
+
+def moved(old: float | None, new: float | None, form: Callable[[float | None], str]) -> str:
+    """What changed, in percent, of shares in points; a dash where both read alike or one is not known."""
+    if old is None or new is None or form(old) == form(new):
+        return "–"
+    if form is share:
+        return f"{100 * (new - old):+.1f} pt"
+    return change(old, new)
