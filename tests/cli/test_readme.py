@@ -9,16 +9,10 @@ from easybalance_sim import policies
 from easybalance_sim.cluster.hardware import profile_names
 from easybalance_sim.cluster.shapes import model_names
 from easybalance_sim.replay.dispatch import RULES
+from tests.docs.readme_output import EXCERPT, OUTPUT, block_after, excerpt
 from tests.ebsim_process import ROOT, ebsim
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def block_after(marker: str) -> str:
-    """The first fenced block after a comment."""
-    found = re.search(re.escape(marker) + r"\n```[a-z]*\n(.*?)```", README, re.DOTALL)
-    assert found, marker
-    return found.group(1)
 
 
 def row(flag: str) -> str:
@@ -30,7 +24,14 @@ def test_the_output_shown_is_the_output(tmp_path: Path) -> None:
     (tmp_path / "traces").symlink_to(ROOT / "traces")
     done = ebsim("plan", "traces/tinymoe.parquet", "-o", "plan.json", cwd=tmp_path)
     assert done.returncode == 0
-    assert block_after("<!-- output: ebsim plan traces/tinymoe.parquet -o plan.json -->") == done.stdout
+    assert block_after(OUTPUT, README) == done.stdout, "make it anew: python -m tests.docs.readme_output"
+
+
+def test_the_first_screen_shows_the_beginning_of_it() -> None:
+    assert block_after(EXCERPT, README) == excerpt(block_after(OUTPUT, README))
+    first = README.splitlines()[:40]
+    assert any(line.startswith("python3 -m venv") and "ebsim plan" in line for line in first)
+    assert any(line.startswith("ACCEPTED") for line in first)
 
 
 def test_every_policy_rule_and_profile_is_named() -> None:
@@ -38,8 +39,3 @@ def test_every_policy_rule_and_profile_is_named() -> None:
     assert set(re.findall(r"`([a-z0-9-]+)`", row("--dispatch"))) - {"--dispatch"} == set(RULES)
     assert set(profile_names()) <= set(re.findall(r"`(\w+)`", row("--profile")))
     assert set(re.findall(r"`([a-z0-9.-]+)`", row("--model"))) - {"--model", "config.json"} <= set(model_names())
-
-
-def test_the_files_that_are_linked_exist() -> None:
-    for name in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / name).exists(), name

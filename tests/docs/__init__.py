@@ -1,0 +1,1 @@
+"""What the documentation says, held against what the program does."""

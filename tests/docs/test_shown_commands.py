@@ -1,0 +1,93 @@
+"""Every command in README.md and docs/*.md runs as it stands, in a folder with what a clone has and the text assumes.
+
+Commands run one after the other, as a reader would type them. Those of `LONG` take seconds: here they are parsed, so
+that every option and value is one, and run with `pytest -m slow`. What is neither ours nor sets up an environment, or
+reads a file that nothing makes, fails.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from easybalance_sim.cli.commands import app
+from tests.docs.shown_commands import DOCUMENTS, Shown, shown
+from tests.docs.stage import Stage, run_block
+
+LONG = ("capacity", "compare", "offload", "offset", "rebalance", "rollout", "simulate", "sweep", "trace loads")
+LONG_OPTIONS = ("--stress", "--per-phase", "--lost-ranks")
+ADDED = ("adding.md", "adding-costs.md")
+"""Their commands run in test_adding.py, where what they add is installed."""
+ANSWERS = ("compare", "diff")
+"""Exit 1 is an answer, too: times that nobody measured are not predicted well, and two plans differ."""
+
+
+def is_long(command: Shown) -> bool:
+    """Seconds of one core, and not run by default."""
+    name = " ".join(command.arguments)
+    return name.startswith(LONG) or any(option in command.arguments for option in LONG_OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Stage(tmp_path_factory.mktemp("documented"), patch)
+
+
+def in_order() -> list[Shown]:
+    """What runs here; a command that is shown again has the files of the first time."""
+    first: dict[str, Shown] = {}
+    for command in shown():
+        if command.document not in ADDED:
+            first.setdefault(command.text, command)
+    return list(first.values())
+
+
+def run(stage: Stage, command: Shown) -> str:
+    """Run it; what went wrong, or nothing."""
+    done = stage.run(*command.arguments)
+    if command.stdout:
+        (stage.folder / command.stdout).write_text(done.stdout, encoding="utf-8")
+    if done.returncode == 0 or (done.returncode == 1 and command.arguments[0] in ANSWERS):
+        return ""
+    return f"{command.document}:{command.line}: {command.text}: exit {done.returncode}: {done.stderr[-400:]}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(DOCUMENTS[0].parent)))
+def test_every_command_is_one(document: Path) -> None:
+    root = _without_work(typer.main.get_command(app))
+    for command in shown((document,)):
+        root.main(list(command.arguments), standalone_mode=False, prog_name="ebsim")
+
+
+def test_quick_commands_run_as_they_stand(stage: Stage) -> None:
+    faults = [fault for command in in_order() if not is_long(command) and (fault := run(stage, command))]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+def test_all_commands_run_as_they_stand(stage: Stage) -> None:
+    faults = [fault for command in in_order() if (fault := run(stage, command))]
+    assert not faults, "\n".join(faults)
+
+
+def test_blocks_of_python_run(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.run("explain", "plan.json")
+    with stage.here():
+        run_block("trace-format.md")
+        run_block("plan-format.md")
+    assert capsys.readouterr().out.startswith("window_search accepted 8 72\n0 (")
+
+
+def _without_work(command: Any) -> Any:
+    """The command whose arguments are read and whose work is left out."""
+    bare = copy.copy(command)
+    if hasattr(command, "commands"):
+        bare.commands = {name: _without_work(inner) for name, inner in command.commands.items()}
+    bare.callback = None
+    return bare
