@@ -26,6 +26,7 @@ from easybalance_sim.cli import (
     profile,
     rebalance,
     replay,
+    report,
     rollout,
     simulate,
     sweep,
@@ -45,6 +46,7 @@ app.command(short_help="Write cluster, scenario and gate files for a model.")(in
 app.command(short_help="Make a plan and prove it on held-out traffic.")(plan.plan)
 app.command(short_help="Judge a plan on recorded traffic.")(replay.replay)
 app.command(short_help="How many redundant slots are worth their memory?")(sweep.sweep)
+app.command(short_help="Make a page of a saved report.")(report.report)
 app.command(short_help="Judge a saved report again.")(gate.gate)
 app.command(short_help="Lint, replay and gate in one go, before deploying.")(precheck.precheck)
 app.command(short_help="When to re-plan? Control loops side by side.")(rebalance.rebalance)

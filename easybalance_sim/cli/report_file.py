@@ -7,43 +7,49 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from easybalance_sim.report.content import Page
 
 SUFFIXES = (".html", ".htm")
 
 
-def require(report: Path | None, figures: Path | None, inputs: Sequence[Path | None]) -> None:
+def require(
+    report: Path | None, figures: Path | None, inputs: Sequence[Path | None], *, flag: str = "--report"
+) -> None:
     """Before a run: raise `UsageError` where the page or the figures could not be put.
 
-    inputs: files that the run reads, and those that it writes for others; None is left out.
+    inputs: files that the run reads, and those that it writes for others; None is left out · flag: that names the page.
     """
     keep = [path for path in inputs if path is not None]
     if report is not None:
-        _require_page(report, keep, "--report")
+        _require_page(report, keep, flag)
     if figures is not None:
         _require_folder(figures, keep)
 
 
-def write(report: Path | None, figures: Path | None, document: Mapping[str, Any]) -> None:
-    """Write the page of a report, and its figures, if there is a place for them.
+def write(report: Path | None, figures: Path | None, document: Mapping[str, Any], *, of: str = "report") -> Page | None:
+    """Write the page of a report, and its figures, if there is a place for them; the page, None where there is none.
 
-    document: as `--format json` prints.
+    document: as `--format json` prints · of: what it was read from. Raises `UsageError` where the report is none.
     """
     if report is None and figures is None:
-        return
+        return None
     from easybalance_sim.files import write_text
     from easybalance_sim.report.content import made_by
     from easybalance_sim.report.figure_files import write_figures
     from easybalance_sim.report.html.render import html_of
     from easybalance_sim.report.pages import page_of
 
-    page = page_of(document, made_by(command_line()))
+    page = page_of(document, made_by(command_line()), of)
     if report is not None:
         write_text(report, html_of(page))
     if figures is not None:
         write_figures(page, figures)
+    return page
 
 
 def command_line() -> str:

@@ -26,6 +26,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("explain",),
     ("sweep",),
+    ("report",),
     ("gate",),
     ("precheck",),
     ("rollout",),
