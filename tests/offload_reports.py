@@ -44,7 +44,7 @@ def _curve(policy: str, prefetch: str, bound: bool, slower: float) -> dict[str, 
         "bound": bound,
         "points": [_point(0.5, slower), _point(1.0, 0.0)],
         "claimed_hit_rate_from": None,
-        "within_from": {"share": 1.0, "experts": 8, "gpu_bytes": 16_000_000},
+        "within_from": {"share": 1.0, "experts": 8, "gpu_bytes": 16_000_000, "slowdown": 1.0},
     }
 
 
