@@ -89,7 +89,7 @@ def _renamed(text: str, name: str) -> str:
     """Ids that something refers to begin with `name`, the others go."""
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
     text = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
-    return re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", text)
+    return re.sub(r'(href="#|url\(#)([^")]+)', rf"\g<1>{name}-\2", text)
 
 
 def _shortened(text: str) -> str:
