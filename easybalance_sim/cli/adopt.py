@@ -9,6 +9,7 @@ import typer
 
 from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import emit, say_notes
+from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.cli.trace_output import parse_layers
 
 
@@ -57,9 +58,7 @@ def adopt(
     write_plan(output, made.document)
     plan = made.document
     slots = sum(plan.plan_slots_per_rank)
-    emit(
-        f"wrote {output}: {len(plan.layers)} layers × {plan.experts} experts in {slots} slots on {plan.topology.ranks} "
-        f"ranks, not judged"
-    )
+    shape = f"{len(plan.layers)} layers × {plan.experts} experts in {slots} slots on {plan.topology.ranks} ranks"
+    emit(filled(f"wrote {kept(output)}: {shape}, not judged"))
     warnings = {one.rule: one.message for one in reversed(report.findings) if one.rule != UNCHECKED}
     say_notes([*made.notes, *warnings.values()])

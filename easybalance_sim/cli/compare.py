@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from easybalance_sim.cli import options
-from easybalance_sim.cli.console import Console, Format, aligned, emit
+from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.layout import aligned, filled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,11 +106,12 @@ def _text(report: dict[str, Any]) -> str:
     ]
     if report["routing_error"] is not None:
         head.append(f"measured tokens differ from those predicted by {report['routing_error']:.1%}")
+    head = [filled(line) for line in head]
     if not models:
         return "\n".join(head)
     rows = [("", *models), *((title, *_cells(models, key, form)) for title, key, form in _ROWS)]
     failed = [("", "limit", *models), *(_finding(criterion, report) for criterion in _criteria(models))]
-    parts = ["\n".join(head), aligned(rows), aligned(failed), *([report["cost"]] if report["cost"] else [])]
+    parts = ["\n".join(head), aligned(rows), aligned(failed), *([filled(report["cost"])] if report["cost"] else [])]
     return "\n\n".join(parts)
 
 

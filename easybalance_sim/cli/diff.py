@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from easybalance_sim.cli import completing, options
-from easybalance_sim.cli.console import Format, aligned, emit
+from easybalance_sim.cli.console import Format, emit
+from easybalance_sim.cli.layout import aligned, filled
 
 if TYPE_CHECKING:
     from easybalance_sim.plan.difference import Difference
@@ -126,7 +127,7 @@ def _summary(found: Difference) -> str:
         )
     lines.append(f"another number of replicas in {found.replicas_changed:,} of {_experts(found)} (experts × layers)")
     lines.append(_how(found))
-    return "\n".join(lines)
+    return "\n".join(map(filled, lines))
 
 
 def _experts(found: Difference) -> str:

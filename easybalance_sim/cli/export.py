@@ -10,6 +10,7 @@ import typer
 
 from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, emit, say_notes
+from easybalance_sim.cli.layout import filled, flags, kept
 from easybalance_sim.errors import PlanError, UsageError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _content(engine: str, document: PlanDocument, written: Exported) -> dict[str
 
 
 def _table(title: str, written: Exported) -> str:
-    lines = [f"wrote {path}" for path in written.files]
+    lines = [filled(f"wrote {kept(path)}") for path in written.files]
     if written.launch:
-        lines += ["", f"start {title} with", *(f"  {line}" for line in written.launch)]
+        lines += ["", f"start {title} with", *(one for line in written.launch for one in flags(line))]
     return "\n".join(lines)

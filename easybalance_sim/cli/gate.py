@@ -11,6 +11,7 @@ import typer
 from easybalance_sim.cli import options, report_table
 from easybalance_sim.cli.ci_outputs import CiOutputs, Github, Junit
 from easybalance_sim.cli.console import Format, emit
+from easybalance_sim.cli.layout import filled
 from easybalance_sim.report import plan_words
 
 
@@ -41,6 +42,6 @@ def gate(
         verdict = judge(read_report(report), load_criteria(criteria))
     content = verdict.to_dict()
     ci.tell(plan_words.verdict_line(content), of_verdict(verdict, str(report)))
-    table = f"{plan_words.verdict_line(content)}\n\n{report_table.of_findings(content)}"
+    table = f"{filled(plan_words.verdict_line(content))}\n\n{report_table.of_findings(content)}"
     emit(json.dumps(content, indent=2) if format is Format.JSON else table)
     raise typer.Exit(verdict.exit_code)

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from easybalance_sim.cli import options
-from easybalance_sim.cli.console import Format, aligned, emit, say_notes
+from easybalance_sim.cli.console import Format, emit, say_notes
+from easybalance_sim.cli.layout import amount, kept, noted
 
 if TYPE_CHECKING:
     from easybalance_sim.plan.history import History
     from easybalance_sim.plan.history_log import Record
 
-_HEAD = (
-    "", "generation", "plan", "policy", "verdict", "trace", "note", "P99 imbalance", "slots", "tokens",
-)  # fmt: skip
+_HEAD = ("", "generation", "plan", "verdict", "P99 imbalance", "slots", "tokens")
 
 
 def history(
@@ -67,26 +66,30 @@ def history(
 
 
 def table(found: History) -> str:
-    """A row for each record; the arrow marks the generation in force."""
+    """A row for each record, what it is made of beneath; the arrow marks the generation in force."""
     last = len(found.records)
     rows = [_HEAD, *(_row(record, "→" if record.record == last else "") for record in found.records)]
-    return aligned(rows, left=7)
+    return noted(rows, ["", *map(_made_of, found.records)], left=4)
 
 
 def _row(record: Record, mark: str) -> tuple[str, ...]:
-    files, tokens = record.trace["files"], record.trace["tokens"]
-    more = f" +{len(files) - 1}" if len(files) > 1 else ""
-    back = "rolled back" if record.event == "rolled back" else ""
-    p99 = record.rank_imbalance_p99
+    p99, tokens = record.rank_imbalance_p99, record.trace["tokens"]
     return (
         mark,
         str(record.generation),
         record.plan_fingerprint[:12],
-        record.policy,
-        record.verdict,
-        f"{Path(files[0]).name}{more}" if files else "–",
-        ": ".join(part for part in (back, " ".join(record.note.split())) if part),
+        record.verdict.replace("_", " "),
         "–" if p99 is None else f"{p99:.3f}",
-        str(record.slots),
-        "–" if tokens is None else f"{tokens:,}",
+        f"{record.slots:,}",
+        "–" if tokens is None else amount(tokens),
     )
+
+
+def _made_of(record: Record) -> str:
+    """The policy, the trace and the note."""
+    files = record.trace["files"]
+    more = f" +{len(files) - 1}" if len(files) > 1 else ""
+    back = "rolled back" if record.event == "rolled back" else ""
+    made = f"{record.policy} from {kept(Path(files[0]).name)}{more}" if files else record.policy
+    why = ": ".join(part for part in (back, " ".join(record.note.split())) if part)
+    return " · ".join(part for part in (made, why) if part)

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from easybalance_sim.cli import completing
 from easybalance_sim.cli.console import Console, emit, say_notes
+from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.cli.options import MOST_RANKS, MOST_SEED
 from easybalance_sim.cli.trace_convert import Order
 from easybalance_sim.cli.trace_output import facts_line, parse_layers
@@ -101,5 +102,5 @@ def import_(
     for written in load(name).convert(job):
         known_facts = {name: getattr(written, name) for name in ("kind", "model", "tokens", "steps", "layers")}
         known_facts |= {"experts": written.experts, "top_k": written.top_k}
-        emit(f"wrote {written.path}: {facts_line(known_facts)}")
+        emit(filled(f"wrote {kept(written.path)}: {facts_line(known_facts)}"))
         say_notes(written.notes)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from easybalance_sim.cli import completing, options
-from easybalance_sim.cli.console import aligned, emit, say_notes
+from easybalance_sim.cli.console import emit, say_notes
+from easybalance_sim.cli.layout import command, filled, kept, worded
 
 if TYPE_CHECKING:
     from easybalance_sim.deployment.starting import Start
@@ -72,7 +73,7 @@ def _facts(chosen: Start) -> str:
         ("weights", f"{memory.weights / 1e9:,.1f} of {memory.usable / 1e9:,.0f} GB usable on a GPU"),
         ("KV cache", f"{memory.tokens:,} tokens on {_gpus(chosen.tensor_ranks)}"),
     ]
-    return aligned(rows, left=2)
+    return worded(rows)
 
 
 def _gpus(count: int) -> str:
@@ -81,10 +82,11 @@ def _gpus(count: int) -> str:
 
 def _next(paths: tuple[Path, ...]) -> str:
     cluster, scenario, gate = (shlex.quote(str(path)) for path in paths)
+    plan = f"ebsim plan TRACE --cluster {cluster} --criteria {gate} -o plan.json"
     return "\n".join(
         (
-            f"written: {cluster}, {scenario}, {gate}",
-            f"next: ebsim simulate {scenario}",
-            f"      ebsim plan TRACE --cluster {cluster} --criteria {gate} -o plan.json",
+            filled(f"written: {kept(cluster)}, {kept(scenario)}, {kept(gate)}"),
+            *command(f"ebsim simulate {scenario}", first="next: "),
+            *command(plan, first=" " * 6, then=" " * 8),
         )
     )

@@ -28,13 +28,16 @@ def shown(text: str) -> int:
 
 
 def wrapped(text: str, *, first: str = "", then: str = "  ", width: int = WIDTH) -> list[str]:
-    """Lines of a text. first, then: what the first line and the others begin with.
+    """Lines of a text. first, then: what the first line and the others begin with, before the text's own indent.
 
-    A number stays with its unit, a figure in brackets with its word. A word longer than a line is cut, unless it looks like a path.
+    A number stays with its unit, a figure in brackets with its word. A word longer than a line is cut, unless it looks
+    like a path: that makes its line longer.
     """
+    first, then = first + _indent(text), then + _indent(text)
     lines, line, begun = [], first, False
     for word in _kept_together(text.split()):
-        if begun and shown(line) + 1 + shown(word) > width:
+        too_long = shown(then) + shown(word) > width and _is_path(word)
+        if begun and shown(line) + 1 + shown(word) > width and not too_long:
             lines.append(line)
             line, begun = then, False
         while not begun and shown(line) + shown(word) > width and not _is_path(word):
@@ -49,6 +52,21 @@ def wrapped(text: str, *, first: str = "", then: str = "  ", width: int = WIDTH)
 def filled(text: str, *, first: str = "", then: str = "  ") -> str:
     """`wrapped` as one text."""
     return "\n".join(wrapped(text, first=first, then=then))
+
+
+def command(text: str, *, first: str = "", then: str = "    ") -> list[str]:
+    """A shell command in lines that can be copied as they are: each flag with its value, \\ where it goes on."""
+    *begun, last = wrapped(_glued(text), first=first, then=then, width=WIDTH - 2)
+    return [*(f"{line} \\" for line in begun), last]
+
+
+def flags(text: str) -> list[str]:
+    """Flags for a command, each with its value, two columns in."""
+    return wrapped(_glued(text), first="  ", then="  ")
+
+
+def _glued(text: str) -> str:
+    return re.sub(r" (?!-)", _KEPT, text)
 
 
 def kept(text: object) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from easybalance_sim.cli import completing, options
-from easybalance_sim.cli.console import Format, aligned, emit
+from easybalance_sim.cli.console import Format, emit
+from easybalance_sim.cli.layout import filled, kept, worded
 from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ def table(report: Report) -> str:
                 "" if at is None else f"{name} {at}" for name, at in (("layer", one.layer), ("slot", one.slot))
             )
             rows.append((one.level, layer, slot, one.message))
-    lines = [f"{_verdict(report)}: {report.path} ({report.title})"]
+    lines = [filled(f"{_verdict(report)}: {kept(report.path)} ({report.title})")]
     if rows:
-        lines += ["", aligned(rows, left=4)]
+        lines += ["", worded(rows, left=3)]
     hidden = sum(max(0, count - SHOWN_PER_RULE) for count in shown.values())
     return "\n".join([*lines, *([f"… {hidden} more (--format json lists all)"] if hidden else [])])
 

@@ -11,6 +11,7 @@ import typer
 from easybalance_sim.cli import completing, lint, options, report_table
 from easybalance_sim.cli.ci_outputs import CiOutputs, Github, Junit
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.layout import filled
 from easybalance_sim.errors import UsageError
 from easybalance_sim.report import plan_words
 
@@ -146,5 +147,5 @@ def _headline(result: dict[str, Any]) -> str:
 
 
 def _table(result: dict[str, Any], lints: list[Report]) -> str:
-    parts = [_headline(result), *(lint.table(one) for one in lints)]
+    parts = [filled(_headline(result)), *(lint.table(one) for one in lints)]
     return "\n\n".join([*parts, *([report_table.of_replay(result["replay"])] if result["replay"] else [])])

@@ -10,7 +10,8 @@ import typer
 
 from easybalance_sim.cli import completing, profile_measure, profile_table
 from easybalance_sim.cli.command import Group
-from easybalance_sim.cli.console import Format, aligned, emit, say_notes
+from easybalance_sim.cli.console import Format, emit, say_notes
+from easybalance_sim.cli.layout import worded
 from easybalance_sim.cli.options import OutputFormat
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def list_profiles(output_format: OutputFormat = Format.TABLE) -> None:
     titles = {name: load_profile(name).title for name in profile_names()}
     if output_format is Format.JSON:
         return emit(json.dumps({"profiles": [{"name": name, "title": title} for name, title in titles.items()]}))
-    return emit(aligned([("name", "GPU"), *titles.items()]))
+    return emit(worded([("name", "GPU"), *titles.items()]))
 
 
 @app.command(short_help="Print a profile as TOML.")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from easybalance_sim.cli import completing
-from easybalance_sim.cli.console import Console, Format, aligned, emit
+from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.layout import aligned, command, filled, kept
 from easybalance_sim.cli.options import OutputFormat
 from easybalance_sim.cli.sweep_options import numbers
 from easybalance_sim.errors import UsageError
@@ -170,12 +171,11 @@ def _tables(model: _Model, request: Request, outcome: Outcome, output: Path | No
     head = (
         f"{device}: {request.dtype} experts{of} ({widths}, {request.slots} in memory), median of {request.repeats} runs"
     )
-    parts = [head, _links(outcome.rows), _grid(request, outcome.rows)]
+    parts = [filled(head), _links(outcome.rows), _grid(request, outcome.rows)]
     if output is not None:
-        parts.append(
-            f"{len(outcome.rows)} rows written to {output}; next: "
-            f"ebsim profile import ebsim-measured {output} --profile GPU -o mine.toml"
-        )
+        written = filled(f"{len(outcome.rows)} rows written to {kept(output)}; next:")
+        following = command(f"ebsim profile import ebsim-measured {output} --profile GPU -o mine.toml", first="  ")
+        parts.append("\n".join([written, *following]))
     return "\n\n".join(part for part in parts if part)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easybalance_sim.cli.console import aligned
+from easybalance_sim.cli.layout import aligned, filled, kept
 
 if TYPE_CHECKING:
     from easybalance_sim.profiling.collectives import LookUp
@@ -21,7 +21,9 @@ def text_of_import(found: Imported) -> str:
     if found.look_ups:
         rows = [("looked up, rows held out", *_NAMES), *map(_look_up_line, found.look_ups)]
         parts.append(aligned(rows))
-    return "\n\n".join(parts) or "a table of the expert part under balanced loads: the formula is anchored on it"
+    return "\n\n".join(parts) or filled(
+        "a table of the expert part under balanced loads: the formula is anchored on it"
+    )
 
 
 def of_import(found: Imported, written: Path | None) -> dict[str, Any]:
@@ -57,12 +59,13 @@ def _named(values: tuple[float, float, float] | None) -> dict[str, float] | None
 
 
 def _fit_lines(fit: Fit) -> str:
-    numbers = " · ".join(f"{name} {value:,.4g}" for name, value in fit.numbers.items())
+    numbers = " · ".join(kept(f"{name} {value:,.4g}") for name, value in fit.numbers.items())
     rows = [_HEAD, _errors("rows fitted", fit.errors)]
     if fit.held_out is not None:
         rows.append(_errors(f"held-out {fit.group}", fit.held_out))
-    said = f"\n{' and '.join(fit.at_bound)} at the bound of 1: not identified" if fit.at_bound else ""
-    return f"{fit.name}, {fit.rows:,} row{'s' * (fit.rows != 1)}\n{numbers}{said}\n{aligned(rows)}"
+    lines = [f"{fit.name}, {fit.rows:,} row{'s' * (fit.rows != 1)}", numbers]
+    lines += [f"{' and '.join(fit.at_bound)} at the bound of 1: not identified"] if fit.at_bound else []
+    return "\n".join([*map(filled, lines), aligned(rows)])
 
 
 def _look_up_line(one: LookUp) -> tuple[str, ...]:

@@ -17,9 +17,11 @@ def of(report: dict[str, Any]) -> str:
 
 
 def _run(report: dict[str, Any]) -> str:
-    gains = [("loop", "saved s/h", "step P99, µs", "with pauses", "imbalance", "P99", "pays after, steps")]
+    gains: list[tuple[str, ...]] = [
+        ("loop", "saved s/h", "step P99, µs", "with pauses", "imbalance", "P99", "pays after, steps")
+    ]
     gains += [_gains(section) for section in report["loops"]]
-    costs = [("loop", "re-plans", "back and forth", "GB moved", "pauses, s", "longest, s")]
+    costs: list[tuple[str, ...]] = [("loop", "re-plans", "back and forth", "GB moved", "pauses, s", "longest, s")]
     costs += [_costs(section) for section in report["loops"]]
     return "\n\n".join([f"{_best(report['loops'])}\n{_head(report)}", aligned(gains), aligned(costs), *_events(report)])
 

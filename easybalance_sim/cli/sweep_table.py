@@ -38,7 +38,8 @@ def _headline(report: Mapping[str, Any]) -> str:
 def _curve(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
     """The knee, balance and seconds, then what it takes of the memory."""
     knee = curve["knee"][report["gain_by"]]
-    balance, memory = [_BALANCE], [_MEMORY]
+    balance: list[tuple[str, ...]] = [_BALANCE]
+    memory: list[tuple[str, ...]] = [_MEMORY]
     for number, point in enumerate(curve["points"]):
         mark = "→" if knee is not None and knee["point"] == number else ""
         extra = str(point["extra_slots_per_rank"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from easybalance_sim.amounts import Amount
-from easybalance_sim.cli.console import Console, Format, aligned, emit, say_notes
+from easybalance_sim.cli.console import Console, Format, emit, say_notes
+from easybalance_sim.cli.layout import filled, kept, worded
 from easybalance_sim.cli.options import OutputFormat, Traces
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line
 
@@ -31,8 +32,8 @@ def check(
     known, notes = facts(trace, scan), scan.notes if scan else ()
     possible = what_ifs(trace)
     if format is Format.TABLE:
-        emit(f"ok {', '.join(str(path) for path in traces)}: {facts_line(known)}")
-        emit(aligned([(f"  {one.name}", "yes" if one.supported else "no", one.why) for one in possible], left=3))
+        emit(filled(f"ok {', '.join(map(kept, traces))}: {facts_line(known)}"))
+        emit(worded([(f"  {one.name}", "yes" if one.supported else "no", one.why) for one in possible], left=2))
         say_notes(notes)
         return
     document = {"ok": True, "traces": [str(path) for path in traces], **known}

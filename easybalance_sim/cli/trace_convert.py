@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from easybalance_sim.cli.console import Console, emit, say_notes
+from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.cli.trace_output import facts_line, parse_layers
 
 
@@ -80,5 +81,5 @@ def convert(
     for written in find(source).convert(job):
         known = {name: getattr(written, name) for name in ("kind", "model", "tokens", "steps", "layers")}
         known |= {"experts": written.experts, "top_k": written.top_k}
-        emit(f"wrote {written.path}: {facts_line(known)}")
+        emit(filled(f"wrote {kept(written.path)}: {facts_line(known)}"))
         say_notes(written.notes)

@@ -188,17 +188,11 @@ def _text(document: dict[str, Any]) -> str:
         *_hot(document["hot_spots"]),
         *pair_lines(document["coactivation"], len(document["layers"])),
     ]
-    return "\n".join([*map(filled, head), *fields, "", _table(document), "", *map(_filled, tail)])
+    return "\n".join([*map(filled, head), *fields, "", _table(document), "", *map(filled, tail)])
 
 
 def _field(title: str, text: str) -> str:
     return "\n".join(wrapped(text, first=title.ljust(11), then=" " * 11))
-
-
-def _filled(line: str) -> str:
-    """A line that may begin with blanks, as what belongs to the line above it does."""
-    indent = line[: len(line) - len(line.lstrip())]
-    return filled(line, first=indent, then=f"{indent}  ")
 
 
 _LEGEND = (

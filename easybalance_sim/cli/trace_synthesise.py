@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from easybalance_sim.cli.console import Console, emit
+from easybalance_sim.cli.layout import filled, kept
 
 
 class Kind(StrEnum):
@@ -81,8 +82,8 @@ def synthesise(
         topics = 4 if topics is None else topics
         of_kind = {"kind": kind.value, "steps": steps, "ranks": ranks, "topics": topics}
         truth, said = _tokens(output, shape | draws | of_kind)
-    emit(f"wrote {output}: {kind.value}, {said}, {layers} layers × {experts} experts, top-{top_k}")
-    emit(f"wrote {truth}: the true expert probabilities and the schedule")
+    emit(filled(f"wrote {kept(output)}: {kind.value}, {said}, {layers} layers × {experts} experts, top-{top_k}"))
+    emit(filled(f"wrote {kept(truth)}: the true expert probabilities and the schedule"))
 
 
 def _tokens(output: Path, settings: dict[str, Any]) -> tuple[Path, str]:

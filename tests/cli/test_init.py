@@ -6,14 +6,16 @@ import json
 from pathlib import Path
 
 from tests.ebsim_process import SAMPLE, ebsim, ebsim_here, one_line
+from tests.one_text import unbroken
 
 
 def test_its_files_plan_and_simulate(tmp_path: Path) -> None:
     done = ebsim("init", "--model", "deepseek-v2-lite", "--gpus", "8", "--gpu", "h20", "-o", "here", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "9 in a layer, 8 spare" in done.stdout
-    assert "ebsim plan TRACE --cluster here/cluster.toml --criteria here/gate.toml -o plan.json" in done.stdout
-    made = ebsim(
+    shown = unbroken(done.stdout.replace("\\\n", ""))
+    assert "ebsim plan TRACE --cluster here/cluster.toml --criteria here/gate.toml -o plan.json" in shown
+    made = ebsim_here(
         "plan", SAMPLE, "--cluster", "here/cluster.toml", "--criteria", "here/gate.toml", "--policy", "eplb",
         "--format", "json", cwd=tmp_path,
     )  # fmt: skip
@@ -26,7 +28,7 @@ def test_its_files_plan_and_simulate(tmp_path: Path) -> None:
     scenario.write_text(
         text.replace("[routing.recipe]", "[routing.recipe]\nlayers = 2\nsteps = 64\nrequest_steps = 16")
     )
-    served = ebsim("simulate", "here/scenario.toml", "--format", "json", cwd=tmp_path)
+    served = ebsim_here("simulate", "here/scenario.toml", "--format", "json", cwd=tmp_path)
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout)
 

@@ -10,8 +10,9 @@ import pytest
 from easybalance_sim import exports
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.plan.planfile import read_plan, write_plan
-from tests.ebsim_process import SAMPLE, Done, ebsim, ebsim_here, one_line
+from tests.ebsim_process import SAMPLE, Done, ebsim_here, one_line
 from tests.engine_files import GOOD, ascend, halves, second, sglang
+from tests.one_text import unbroken
 from tests.plan_documents import example_document
 
 SAID = ("--ranks", "2", "--experts", "4")
@@ -34,9 +35,9 @@ def _lint(path: Path, engine: str, *more: str | Path) -> Done:
 def test_warnings_alone_are_exit_0_and_said(folder: Path) -> None:
     done = _lint(folder / "good.json", "sglang", *SAID)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (
-        f"1 warning: {folder / 'good.json'} (SGLang 0.5.23)\n\n"
-        "warning      the model is not known: the number of layers is not checked (--model)\n"
+    assert unbroken(done.stdout) == (
+        f"1 warning: {folder / 'good.json'} (SGLang 0.5.23) "
+        "warning the model is not known: the number of layers is not checked (--model)"
     )
 
 
@@ -45,19 +46,21 @@ def test_a_clean_file_says_so(folder: Path) -> None:
     config.write_text(json.dumps({"num_hidden_layers": 2, "num_experts": 4, "num_experts_per_tok": 2,
                                   "hidden_size": 8, "moe_intermediate_size": 8}))  # fmt: skip
     done = _lint(folder / "good.json", "sglang", "--ranks", "2", "--model", config, "--redundant", "2")
-    assert (done.returncode, done.stdout) == (0, f"CLEAN: {folder / 'good.json'} (SGLang 0.5.23)\n")
+    assert (done.returncode, unbroken(done.stdout)) == (0, f"CLEAN: {folder / 'good.json'} (SGLang 0.5.23)")
 
 
 def test_errors_are_exit_1_with_the_list(folder: Path) -> None:
     done = _lint(folder / "bad.json", "sglang", *SAID)
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines() == [
-        f"2 errors, 1 warning: {folder / 'bad.json'} (SGLang 0.5.23)",
-        "",
-        "error                     key 'extra' beside physical_to_logical_map: SGLang 0.5.23 stops with a TypeError",
-        "error    layer 1  slot 4  expert -1 (1 more in this layer); SGLang 0.5.23 accepts it and counts back from "
-        "the last expert",
-        "warning                   the model is not known: the number of layers is not checked (--model)",
+    verdict, findings = done.stdout.split("\n\n")
+    assert unbroken(verdict) == f"2 errors, 1 warning: {folder / 'bad.json'} (SGLang 0.5.23)"
+    assert findings.splitlines() == [
+        "error                     key 'extra' beside physical_to_logical_map: SGLang",
+        "                          0.5.23 stops with a TypeError",
+        "error    layer 1  slot 4  expert -1 (1 more in this layer); SGLang 0.5.23",
+        "                          accepts it and counts back from the last expert",
+        "warning                   the model is not known: the number of layers is not",
+        "                          checked (--model)",
     ]
 
 
@@ -109,12 +112,12 @@ def test_what_cannot_be_read_is_exit_2_with_one_line(
 
 def test_a_plan_file_is_held_to_the_house_rules_and_its_fingerprint(folder: Path) -> None:
     path = folder / "plan.json"
-    assert ebsim_here("lint", path).stdout == f"CLEAN: {path} (plan file)\n"
+    assert unbroken(ebsim_here("lint", path).stdout) == f"CLEAN: {path} (plan file)"
     path.write_text(path.read_text().replace('"eplb"', '"mine"'))
     done = ebsim_here("lint", path)
     assert done.returncode == 1
-    assert done.stdout.endswith(
-        "error      the content does not match its fingerprint: it was edited — write it again with `ebsim plan`\n"
+    assert unbroken(done.stdout).endswith(
+        "error the content does not match its fingerprint: it was edited — write it again with `ebsim plan`"
     )
     (finding,) = json.loads(ebsim_here("lint", path, "--format", "json").stdout)["findings"]
     assert (finding["rule"], finding["layer"], finding["slot"]) == ("plan-file", None, None)
@@ -127,7 +130,8 @@ def test_an_exported_file_that_was_edited_is_found(folder: Path) -> None:
     path.write_text(path.read_text() + " ")
     done = _lint(path, "vllm-ascend", *SAID)
     assert done.returncode == 1
-    assert "it does not match the sha256 in map2.json.ebsim.json: it was edited since it was exported" in done.stdout
+    said = "it does not match the sha256 in map2.json.ebsim.json: it was edited since it was exported"
+    assert said in unbroken(done.stdout)
 
 
 def test_an_exported_file_says_itself_what_it_is_for(folder: Path) -> None:
@@ -136,11 +140,11 @@ def test_an_exported_file_says_itself_what_it_is_for(folder: Path) -> None:
                                   "moe_intermediate_size": 8, "first_k_dense_replace": 3}))  # fmt: skip
     done = ebsim_here("export", "sglang", folder / "plan.json", "-o", path, "--model", config)
     assert done.returncode == 0, done.stderr
-    assert _lint(path, "sglang").stdout == f"CLEAN: {path} (SGLang 0.5.23)\n"
+    assert unbroken(_lint(path, "sglang").stdout) == f"CLEAN: {path} (SGLang 0.5.23)"
     assert one_line(ebsim_here("lint", path)).endswith("where.json: not a plan file — add --engine sglang\n")
     other = _lint(path, "sglang", "--ranks", "3")
     assert other.returncode == 1
-    assert "the file was exported for 2 ranks, the engine has 3 ranks" in other.stdout
+    assert "the file was exported for 2 ranks, the engine has 3 ranks" in unbroken(other.stdout)
     adopted = folder / "adopted.json"
     done = ebsim_here("adopt", "sglang", path, "-o", adopted)
     assert (done.returncode, done.stderr) == (0, "")
@@ -155,8 +159,8 @@ def test_slots_of_kept_experts_are_compared_with_what_is_loaded(folder: Path) ->
         done = _lint(after, "vllm-ascend", *SAID, "--previous", previous)
         assert done.returncode == 1
         assert (
-            "layer 0  slot 0  expert 1 stays on its rank but moves from slot 1 to slot 0 (1 more in this layer); "
-            "vllm-ascend 182b75e rejects the layer while it serves and keeps the old one" in done.stdout
+            "layer 0 slot 0 expert 1 stays on its rank but moves from slot 1 to slot 0 (1 more in this layer); "
+            "vllm-ascend 182b75e rejects the layer while it serves and keeps the old one" in unbroken(done.stdout)
         )
     assert _lint(before, "vllm-ascend", *SAID, "--previous", folder / "plan.json").returncode == 0
 
@@ -164,7 +168,7 @@ def test_slots_of_kept_experts_are_compared_with_what_is_loaded(folder: Path) ->
 def test_an_engine_that_takes_any_slots_says_so(folder: Path) -> None:
     done = _lint(folder / "good.json", "sglang", *SAID, "--previous", folder / "plan.json")
     assert done.returncode == 0
-    assert "--previous is not looked at: SGLang 0.5.23 takes kept experts in any slot" in done.stdout
+    assert "--previous is not looked at: SGLang 0.5.23 takes kept experts in any slot" in unbroken(done.stdout)
 
 
 def test_help_names_every_engine() -> None:
@@ -205,7 +209,7 @@ def test_a_refused_adoption_leaves_no_file(
 def test_an_adopted_plan_is_replayed_and_improved(tmp_path: Path) -> None:
     """On the sample trace: what an engine runs with is the baseline of the next plan."""
     first, deployed = tmp_path / "first.json", tmp_path / "deployed.json"
-    assert ebsim("plan", SAMPLE, "--policy", "round_robin", "--force", "-o", first).returncode in (0, 1)
+    assert ebsim_here("plan", SAMPLE, "--policy", "round_robin", "--force", "-o", first).returncode in (0, 1)
     document = read_plan(first)
     (tmp_path / "map.json").write_text(sglang([list(record.expert_of_slot) for record in document.layers]))
     done = ebsim_here("adopt", "sglang", tmp_path / "map.json", "-o", deployed, "--ranks", "8")

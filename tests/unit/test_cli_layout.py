@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from easybalance_sim.cli.layout import WIDTH, aligned, amount, filled, kept, noted, shown, worded, wrapped
+from easybalance_sim.cli.layout import (
+    WIDTH,
+    aligned,
+    amount,
+    command,
+    filled,
+    flags,
+    kept,
+    noted,
+    shown,
+    worded,
+    wrapped,
+)
 from tests.one_text import unbroken
 
 LONG = "window_search_no_redundancy"
@@ -32,7 +44,9 @@ def test_a_number_stays_with_its_unit() -> None:
 
 def test_what_is_kept_together_is_not_broken() -> None:
     told = wrapped(f"to {kept('my own plan.json')} now", width=12)
-    assert told == ["to", "  my own plan.json", "  now"]
+    assert told == ["to my own plan.json", "  now"]
+    assert wrapped(f"to {kept('my own plan')} now", width=14) == ["to my own plan", "  now"]
+    assert wrapped(f"into {kept('my own plan')} now", width=14) == ["into", "  my own plan", "  now"]
 
 
 @pytest.mark.parametrize("text", ["x" * 200, "测" * 100, "a" + "测" * 99 + " b"])
@@ -42,8 +56,17 @@ def test_a_word_longer_than_a_line_is_cut(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/a/" + "b" * 100, "c" * 100 + ".json,"])
-def test_a_path_is_never_broken(path: str) -> None:
-    assert filled(f"wrote {path} and more").splitlines() == ["wrote", f"  {path}", "  and more"]
+def test_a_path_is_never_broken_but_makes_its_line_longer(path: str) -> None:
+    assert filled(f"wrote {path} and more").splitlines() == [f"wrote {path}", "  and more"]
+
+
+def test_a_command_can_be_copied() -> None:
+    plan = f"ebsim plan trace.parquet --cluster {'c' * 30}/cluster.toml --criteria gate.toml -o plan.json"
+    lines = command(plan, first="next: ", then=" " * 8)
+    assert len(lines) == 2 and lines[0].endswith("/cluster.toml \\")
+    assert " ".join(line.removesuffix("\\").strip() for line in lines) == f"next: {plan}"
+    assert all(len(line) <= WIDTH for line in lines)
+    assert flags("--tp-size 8 --ep-size 8") == ["  --tp-size 8 --ep-size 8"]
 
 
 def test_large_counts_get_a_unit() -> None:
