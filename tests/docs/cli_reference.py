@@ -19,7 +19,7 @@ WIDTH = 78
 HEAD = """# Command line reference
 
 The help of every command, as `--help` prints it in 80 columns. Made by `python -m tests.docs.cli_reference`; a test
-compares it. What is printed and written: [formats.md](formats.md). Exit codes of all commands: [there](formats.md#exit-codes).
+compares it. What is printed and written, and all exit codes: [formats.md](formats.md).
 """
 
 

@@ -1,0 +1,115 @@
+"""The way of somebody who has never seen this: plan, read, show, export, lint and gate, in an empty folder.
+
+Every step is a process of its own, as typed. By default the command is the one of this environment, which the README's
+own test command has installed; `pytest -m slow` installs the checkout into a fresh virtual environment first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from easybalance_sim.plan.planfile import read_plan
+from tests.ebsim_process import ROOT, Done
+
+WHOLE_WAY_S = 300.0
+COPIED = ("easybalance_sim", "traces", "pyproject.toml", "README.md")
+
+
+@dataclass
+class Stranger:
+    """Somebody in a folder with nothing but the sample trace, and how long it took so far."""
+
+    folder: Path
+    command: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def types(self, line: str) -> Done:
+        """Run one line in a shell, `ebsim` being what is installed; nothing of the checkout is importable."""
+        left = WHOLE_WAY_S - (time.monotonic() - self.began)
+        path = os.pathsep.join((str(self.command.parent), os.environ["PATH"]))
+        inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "EBSIM_DEBUG")}
+        return subprocess.run(
+            line, shell=True, cwd=self.folder, capture_output=True, text=True, check=False, timeout=max(left, 1.0),
+            env={**inherited, "PATH": path, "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md")},
+        )  # fmt: skip
+
+    def succeeds(self, line: str) -> str:
+        """Run one line that must end with 0; its stdout."""
+        done = self.types(line)
+        assert done.returncode == 0, (line, done.stdout[-500:], done.stderr[-500:])
+        return done.stdout
+
+
+@pytest.fixture(params=["installed", pytest.param("fresh", marks=pytest.mark.slow)])
+def stranger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stranger]:
+    began = time.monotonic()
+    command = Path(sysconfig.get_path("scripts")) / "ebsim"
+    if request.param == "fresh":
+        command = _install(tmp_path / "clone")
+    elif not command.exists():
+        pytest.fail(f"{command} is missing: install the package (pip install -e .)")
+    folder = tmp_path / "empty"
+    (folder / "traces").mkdir(parents=True)
+    shutil.copy(ROOT / "traces" / "tinymoe.parquet", folder / "traces")
+    yield Stranger(folder, command, began)
+    print(f"{request.param}: {time.monotonic() - began:.0f} s")
+
+
+def _install(clone: Path) -> Path:
+    """The package in a virtual environment of its own, which borrows this one's dependencies; `ebsim` in it."""
+    clone.mkdir()
+    for name in COPIED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        copy(ROOT / name, clone / name)
+    venv = [sys.executable, "-m", "venv", ".venv"]
+    install = [".venv/bin/pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "."]
+    for step in (venv, install):
+        subprocess.run(step, cwd=clone, check=True, timeout=WHOLE_WAY_S, capture_output=True)
+    (packages,) = (clone / ".venv" / "lib").glob("python*/site-packages")
+    # A link file comes after the environment's own packages, so that the fresh copy of ours is the one that runs.
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return clone / ".venv" / "bin" / "ebsim"
+
+
+def test_the_whole_way(stranger: Stranger) -> None:
+    table = stranger.succeeds("ebsim plan traces/tinymoe.parquet -o plan.json --report report.html")
+    assert table.startswith("ACCEPTED: window_search, written to plan.json\n")
+    page = (stranger.folder / "report.html").read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert "accepted" in page.lower()
+
+    replayed = json.loads(
+        stranger.succeeds("ebsim replay traces/tinymoe.parquet --plan plan.json --format json | tee report.json")
+    )
+    assert replayed["verdict"]["status"] == "accepted"
+    assert replayed["plan"]["rank_imbalance"]["p99"] < replayed["baseline"]["rank_imbalance"]["p99"]
+
+    launch = stranger.succeeds("ebsim export sglang plan.json -o expert_location.json --hidden-layers 8")
+    assert "--init-expert-location expert_location.json" in launch
+    rows = json.loads((stranger.folder / "expert_location.json").read_text())["physical_to_logical_map"]
+    assert rows == read_plan(stranger.folder / "plan.json").plan().expert_of_slot.tolist()
+    stranger.succeeds("ebsim lint expert_location.json --engine sglang")
+
+    stranger.succeeds("ebsim gate report.json --junit gate.xml --github")
+    suite = ElementTree.parse(stranger.folder / "gate.xml").getroot()
+    assert suite.findall(".//testcase") != [] and suite.findall(".//failure") == []
+    assert "ACCEPTED" in (stranger.folder / "summary.md").read_text(encoding="utf-8")
+
+    strict = stranger.types(
+        "echo 'p99_imbalance_drop_min = 0.99' > strict.toml; ebsim gate report.json --criteria strict.toml"
+    )
+    assert strict.returncode == 1
+    assert strict.stdout.startswith("REJECTED")
+    assert time.monotonic() - stranger.began < WHOLE_WAY_S
