@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import typer
 
 from easybalance_sim.cli import metrics_file, options, phases_table, plan_options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.planning.request import PlanRequest
@@ -101,7 +101,7 @@ def _deliver(
     metrics_file.write(metrics, made)
     report_file.write(report, figures, made)
     as_text = phases_table.of_phases if "phases" in made else report_table.of_plan
-    emit(json.dumps(made, indent=2, allow_nan=False) if format is Format.JSON else as_text(made))
+    emit(json_text(made) if format is Format.JSON else as_text(made))
 
 
 def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict[str, Any], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from easybalance_sim.cli import completing, metrics_file, options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 
 def replay(
@@ -85,5 +85,5 @@ def replay(
     judged["notes"] = console.notes
     metrics_file.write(metrics, judged)
     report_file.write(report, figures, judged)
-    emit(json.dumps(judged, indent=2, allow_nan=False) if format is Format.JSON else report_table.of_replay(judged))
+    emit(json_text(judged) if format is Format.JSON else report_table.of_replay(judged))
     raise typer.Exit(verdict.exit_code)

@@ -67,6 +67,7 @@ class Bars:
         axes.set_xlabel(self.value)
         axes.margins(x=0.16)
         drawn = [value for one in self.series for value in one.values if _is_drawn(value)]
+        drawn += [ends[0] for one in self.series for ends in one.spread if ends is not None]
         axes.set_xlim(left=min((self.start, *drawn)))
         if len(self.series) > 1 or self.bound is not None:
             drawing.legend(loc="outside upper left", ncols=2)

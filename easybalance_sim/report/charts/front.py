@@ -19,7 +19,7 @@ NEAR, LETTER, AXES_POINTS = 0.4, 0.055, 190
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """A choice. on_front: nothing is as good in both and better in one · taken: what the run chose · knee: more is
-    hardly worth its price."""
+    hardly worth its price · named: whether the drawing says its name."""
 
     name: str
     x: float
@@ -27,6 +27,7 @@ class Point:
     on_front: bool = False
     taken: bool = False
     knee: bool = False
+    named: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class Front:
         """Names beside their marks, to the left in the right half, raised so that they do not lie on one another."""
         (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
         placed: list[tuple[float, float]] = []
-        for point in sorted((one for one in points if one.name), key=lambda one: (one.y, one.x)):
+        for point in sorted((one for one in points if one.name and one.named), key=lambda one: (one.y, one.x)):
             across, up = (point.x - left) / (right - left), (point.y - low) / (high - low)
             start = up
             while any(abs(across - x) < NEAR and abs(up - y) < LETTER for x, y in placed):

@@ -54,8 +54,19 @@ def _headline(phases: Mapping[str, Any]) -> Headline:
         mood=min((one.mood for one in found.values()), key=WORST_FIRST.index),
         word=words.pop() if len(words) == 1 else ", ".join(f"{phase}: {one.word}" for phase, one in found.items()),
         text=" ".join(f"{phase.capitalize()}: {one.text}" for phase, one in found.items()),
-        lines=tuple(f"{phase.capitalize()}: {line}" for phase, one in found.items() for line in one.lines),
+        lines=_lines({phase: one.lines for phase, one in found.items()}),
     )
+
+
+def _lines(said: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """What is said of both phases once, the rest with the name of its phase."""
+    both = [line for line in dict.fromkeys(line for lines in said.values() for line in lines) if _of_all(line, said)]
+    alone = [f"{phase.capitalize()}: {line}" for phase, lines in said.items() for line in lines if line not in both]
+    return (*alone, *both)
+
+
+def _of_all(line: str, said: Mapping[str, tuple[str, ...]]) -> bool:
+    return all(line in lines for lines in said.values())
 
 
 def _key(phase: str, report: Mapping[str, Any]) -> list[Fact]:

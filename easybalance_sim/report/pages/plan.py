@@ -74,7 +74,6 @@ def headline(report: Mapping[str, Any]) -> Headline:
     missed = [finding["criterion"] for finding in verdict["findings"] if not finding["ok"]]
     lines = [f"Missed: {', '.join(missed)}."] if missed else []
     lines += [
-        *(f"{line[0].upper()}{line[1:]}." for line in plan_words.no_time_gained(report)),
         f"{report['plan']['policy']}, {_place(report)}. {_sentence(plan_words.judged_on(report))}",
         _sentence(plan_words.ground(report)),
         *map(_sentence, plan_words.left_empty(report)),

@@ -14,6 +14,9 @@ TAIL = "expected_imbalance_worst"
 ABOVE_LINE = 0.1
 """Share of both ranges by which a point must lie off the straight line between the ends to be a knee."""
 
+ALL_NAMED = 6
+"""Candidates; of more, those on the front and the taken one have their names in the drawing, the data name all."""
+
 Row = Mapping[str, Any]
 
 
@@ -70,7 +73,7 @@ def _front(report: Mapping[str, Any], name: str, title: str, x: str, price: Call
     points = tuple(
         Point(
             name=row["policy"], x=one[0], y=one[1], on_front=kept, taken=row is _taken(report),
-            knee=kept and one == bend,
+            knee=kept and one == bend, named=len(rows) <= ALL_NAMED or kept or row is _taken(report),
         )
         for row, one, kept in zip(rows, at, front, strict=True)
     )  # fmt: skip

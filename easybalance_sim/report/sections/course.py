@@ -25,7 +25,9 @@ def section(report: Mapping[str, Any]) -> Section | None:
     return Section(
         name="course",
         title="How does it hold over time?",
-        lead=_lead(over_time),
+        lead="Each point is "
+        + ("a window" if over_time["windows_per_point"] == 1 else f"{over_time['windows_per_point']} windows in a row")
+        + "; dotted lines mark bursts and workloads that take the lead.",
         blocks=(_imbalance(report, over_time), _steps(report, over_time)),
     )
 
@@ -36,7 +38,7 @@ def _pairs(over_time: Mapping[str, Any], start: int = 0, stop: int | None = None
     return [(old, new) for old, new in both if old is not None and new is not None]
 
 
-def _lead(over_time: Mapping[str, Any]) -> str:
+def _evener(over_time: Mapping[str, Any]) -> str:
     pairs = _pairs(over_time)
     evener = sum(new < old for old, new in pairs)
     worse = sum(new > old for old, new in pairs)
@@ -86,7 +88,7 @@ def _imbalance(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> Figur
             f"Lines over {many(len(over_time['window']), 'point')} in time, baseline and plan, mean over layers and "
             f"worst layer. {_spoken(events)}"
         ),
-        conclusion=f"{_lead(over_time)} The plan's worst layer reaches {worst:.3f} in window "
+        conclusion=f"{_evener(over_time)} The plan's worst layer reaches {worst:.3f} in window "
         f"{over_time['window'][place]}{why}. {_spoken(events)}",
         chart=Panels(panels=panels),
     )

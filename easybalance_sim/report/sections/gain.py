@@ -12,6 +12,8 @@ from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent
 from easybalance_sim.report.words import change, course
 
 STATS = ("p50", "p95", "p99")
+HARDLY = 0.001
+"""Of a time: less is no change."""
 
 
 def section(report: Mapping[str, Any]) -> Section:
@@ -19,9 +21,14 @@ def section(report: Mapping[str, Any]) -> Section:
     return Section(
         name="gain",
         title="What does the plan win?",
-        lead=f"{balance(report)} {time(report)}",
+        lead=f"The busiest rank decides how long a layer takes; 1.0 is perfect balance. {_judged(report)}",
         blocks=(_imbalance(report), _layer_time(report), _numbers(report)),
     )
+
+
+def _judged(report: Mapping[str, Any]) -> str:
+    text = plan_words.judged_on(report)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def balance(report: Mapping[str, Any]) -> str:
@@ -43,10 +50,12 @@ def time(report: Mapping[str, Any]) -> str:
     if report["model"]["assumed"]:
         return "Seconds decide nothing here: the model's widths are not known (say --model)."
     old, new = (report[side]["layer_us"]["p99"] for side in SIDES)
-    said, band = f"P99 layer time {course(old, new, '{:.1f} µs')}", report["cost"]["band_p90"]
+    said, band = f"P99 layer time {course(old, new, '{:.1f}')} µs", report["cost"]["band_p90"]
     if f"{old:.1f}" == f"{new:.1f}" or not old:
         return f"{said}: no time is gained or lost."
     size = abs(new / old - 1)
+    if size < HARDLY:
+        return f"P99 layer time hardly changes ({old:.1f} → {new:.1f} µs): no time is gained or lost."
     known = f"the cost model's own error (±{100 * band:.0f} %)" if band else "an error that is not known"
     told = "a smaller change than" if size <= band else "a larger change than"
     if not band:
@@ -129,5 +138,4 @@ def _numbers(report: Mapping[str, Any]) -> Table:
         title="All figures",
         columns=("", first, second, "change"),
         rows=tuple(rows),
-        note=plan_words.judged_on(report),
     )

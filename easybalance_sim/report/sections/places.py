@@ -12,7 +12,7 @@ from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.heat_map import HeatMap, Panel
 from easybalance_sim.report.charts.lines import Bound, Line, Lines
 from easybalance_sim.report.content import Block, Chart, Figure, Section
-from easybalance_sim.report.sections.sides import SIDES, layer_ids, over_mean, side_names
+from easybalance_sim.report.sections.sides import SIDES, layer_ids, over_mean
 from easybalance_sim.report.words import course, many
 
 FEW_LAYERS = 4
@@ -71,9 +71,9 @@ def _layers(report: Mapping[str, Any]) -> Figure:
 
 def _layer_chart(report: Mapping[str, Any], ids: tuple[int, ...]) -> Chart:
     curves = [
-        (f"{name}, {stat.upper() if stat == 'p99' else stat}", tuple(report[side]["rank_imbalance_by_layer"][stat]))
-        for stat in ("mean", "p99")
-        for side, name in zip(SIDES, side_names(report), strict=True)
+        (f"{side}, {name}", tuple(report[side]["rank_imbalance_by_layer"][stat]))
+        for stat, name in (("mean", "mean"), ("p99", "P99"))
+        for side in SIDES
     ]
     if len(ids) <= FEW_LAYERS:
         series = tuple(Series(name=name, values=values) for name, values in curves)

@@ -86,6 +86,14 @@ def _lost(tokens: int | None, share: float | None) -> str:
     return UNKNOWN if share is None else f"{100 * share:.2g} %"
 
 
+def _experts(report: Mapping[str, Any]) -> str:
+    """How much of the GPU the experts take."""
+    taken = report["memory"].get("expert_memory_frac")
+    if taken is None:
+        return "What share of the GPU the experts take is not known."
+    return f"Experts and staging take {100 * taken:.2g} % of the GPU's memory."
+
+
 def _bars(report: Mapping[str, Any]) -> Figure:
     memory = report["memory"]
     parts = (
@@ -102,7 +110,7 @@ def _bars(report: Mapping[str, Any]) -> Figure:
         name="memory_of_a_rank",
         title="Memory of the fullest rank",
         alt=f"Bars of memory: {told}.",
-        conclusion=f"{_lead(report)} {'Watch out: ' * bool(warnings)}{'; '.join(warnings) or 'No step overflows'}.",
+        conclusion=f"{_experts(report)} {'Watch out: ' * bool(warnings)}{'; '.join(warnings) or 'No step overflows'}.",
         chart=Bars(
             rows=tuple(name for name, _ in known), row="what",
             series=(Series(name="MB", values=tuple(round(value / 1e6, 3) for _, value in known)),), value="MB of a GPU",

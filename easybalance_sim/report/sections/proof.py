@@ -25,7 +25,7 @@ def section(report: Mapping[str, Any]) -> Section:
     return Section(
         name="proof",
         title="Does it hold on other traffic?",
-        lead=f"{_kept(report)} {_sentence(plan_words.room(report))}",
+        lead=_sentence(plan_words.room(report)),
         blocks=tuple(blocks),
     )
 
@@ -127,7 +127,7 @@ def _folds(report: Mapping[str, Any]) -> Figure:
 def _ceiling(report: Mapping[str, Any]) -> Figure:
     before, after = (report[side]["rank_imbalance"]["mean"] for side in SIDES)
     floor, bound = report["floor"]["rank_imbalance"]["mean"], report["plan"]["lower_bound_per_window"]["mean"]
-    rows = (*side_names(report), f"made from this traffic: {report['floor']['policy']}", "lower bound of its slots")
+    rows = (*side_names(report), "made from this traffic", "lower bound of its slots")
     values = (before, after, floor, bound)
     share, possible = report["gain"]["share_of_floor"], report["gain"]["share_of_possible"]
     if share is None or possible is None:

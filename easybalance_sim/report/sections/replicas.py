@@ -50,7 +50,7 @@ def _map(report: Mapping[str, Any], replicas: IntArray, load: FloatArray | None)
         title="Replicas of each expert",
         alt=f"Map of {len(ids)} layers × {replicas.shape[1]} experts: {int(several.sum()):,} have 2 to "
         f"{int(replicas.max())} replicas.",
-        conclusion=f"{_lead(replicas)} {_why(several, load)} Blank: one replica.",
+        conclusion=f"{_why(several, load)} Blank: one replica.",
         chart=HeatMap(
             panels=(Panel(title="", values=np.where(several, replicas, np.nan)),),
             rows=ids, columns=tuple(range(replicas.shape[1])), row="layer", column="expert", value="replicas",
@@ -65,7 +65,7 @@ def _why(several: AnyArray, load: FloatArray | None) -> str:
         return "Why they have them needs a replay of the trace."
     places = _places(load)
     share = float((places[several] <= max(1, round(BUSY_SHARE * load.shape[1]))).mean())
-    said = f"{percent(share)} of those are among the busiest quarter of their layer"
+    said = f"{percent(share)} of the experts with several replicas are among the busiest quarter of their layer"
     if share >= 0.75:
         return f"{said}: replicas follow the load."
     if share <= 0.4:

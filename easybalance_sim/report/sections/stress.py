@@ -10,6 +10,8 @@ from easybalance_sim.report.content import Figure, Section, Table
 from easybalance_sim.report.sections.sides import SIDES
 from easybalance_sim.report.words import listed, many
 
+TIE = 0.02
+"""Of a P99 step: less is no difference, as in the gate's own limits."""
 CERTAINTY, MOST_CASES = 2.0, 60
 """Standard errors that a ratio is known within; cases that the table shows, the worst of them where there are more."""
 
@@ -27,7 +29,10 @@ def section(report: Mapping[str, Any]) -> Section | None:
         return Section(name="stress", title="Under stress", lead=f"Nothing was judged: {'; '.join(why)}.", blocks=())
     left = f" Not judged: {'; '.join(why)}." if why else ""
     return Section(
-        name="stress", title="Under stress", lead=f"{_lead(stress)}{left}", blocks=(_bars(stress), _table(cases))
+        name="stress",
+        title="Under stress",
+        lead=f"Traffic and clusters that the plan was not made for, against the baseline under the same stress.{left}",
+        blocks=(_bars(stress), _table(cases)),
     )
 
 
@@ -42,20 +47,20 @@ def _worst(scenario: Mapping[str, Any]) -> Case:
     return case
 
 
-def _lead(stress: Mapping[str, Any]) -> str:
+def _told(stress: Mapping[str, Any]) -> str:
     worst = {name: _worst(scenario) for name, scenario in stress.items() if scenario["cases"]}
-    slower = [name for name, case in worst.items() if _certain(case) > 1.0]
+    slower = [name for name, case in worst.items() if _certain(case) > 1 + TIE]
     faster = [
         name
         for name, case in worst.items()
-        if case["over_baseline"]["step_p99"] + CERTAINTY * case["over_baseline"]["step_p99_noise"] < 1.0
+        if case["over_baseline"]["step_p99"] + CERTAINTY * case["over_baseline"]["step_p99_noise"] < 1 - TIE
     ]
-    said = f"In {many(len(worst), 'scenario')} the worst case is looked at: "
+    said = f"In the worst case of {many(len(worst), 'scenario')} the plan's P99 step"
     if not slower and not faster:
-        return f"{said}the plan's P99 step differs from the baseline's by no more than chance in any."
-    parts = [f"faster than the baseline in {listed(faster)}"] * bool(faster)
+        return f"{said} is within {100 * TIE:.0f} % of the baseline's: it holds up, and wins no time."
+    parts = [f"faster than the baseline's in {listed(faster)}"] * bool(faster)
     parts += [f"slower in {listed(slower)}" if slower else "slower in none"]
-    return f"{said}the plan is {', '.join(parts)} (P99 step, beyond chance)."
+    return f"{said} is {' and '.join(parts)} (by more than {100 * TIE:.0f} % and than chance)."
 
 
 def _bars(stress: Mapping[str, Any]) -> Figure:
@@ -74,10 +79,10 @@ def _bars(stress: Mapping[str, Any]) -> Figure:
         name="stress",
         title="The plan's P99 over the baseline's, worst case of each scenario",
         alt=f"Bars of ratios, 1 = as the baseline: {told}.",
-        conclusion=f"{_lead(stress)} Under 1 the plan is better; the marks are two standard errors.",
+        conclusion=f"{_told(stress)} Under 1 the plan is better; the marks are two standard errors.",
         chart=Bars(
             rows=tuple(name if case["name"] == name else f"{name}: {case['name']}" for name, case in found),
-            row="scenario", series=tuple(series), value="plan / baseline", form="{:.3f}",
+            row="scenario", series=tuple(series), value="plan / baseline", form="{:.3f}", start=1.0,
             bound=(1.0, "as the baseline"),
         ),
     )  # fmt: skip
