@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from easybalance_sim.errors import UsageError
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_unfinished: set[Path] = set()
+"""Temporary files and folders that may lie about: each is named here before it is made."""
 
 
 def require_place(path: Path, keep: Sequence[Path] = (), *, flag: str = "-o") -> None:
@@ -25,7 +27,7 @@ def require_place(path: Path, keep: Sequence[Path] = (), *, flag: str = "-o") ->
     _require_replaceable(path, flag)
     if path.exists() and any(_same(path, one) for one in keep):
         raise UsageError("the run reads this file, it would be lost", where=str(path), fix=f"choose another {flag}")
-    _temporary_beside(path, flag).unlink()
+    _remove(_temporary_beside(path, flag))
 
 
 @contextlib.contextmanager
@@ -41,8 +43,9 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         _publish(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
+    _unfinished.discard(temporary)
 
 
 @contextlib.contextmanager
@@ -53,22 +56,30 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     `UsageError` when the folder above does not exist or cannot be written.
     """
     target = Path(os.path.realpath(path))
+    temporary = _part_of(target)
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent))
+        temporary.mkdir(mode=0o700)
     except OSError as error:
         raise UsageError(f"cannot write here: {error.strerror}", where=str(path), fix="choose another -o") from error
     try:
         yield temporary
         _publish_folder(temporary, target)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         raise
+    _unfinished.discard(temporary)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 `text` to `path` whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def remove_unfinished() -> None:
+    """Remove what writes left behind: for the end of a program that was interrupted even while it tidied up."""
+    for path in tuple(_unfinished):
+        _remove(path)
 
 
 def _same(path: Path, other: Path) -> bool:
@@ -93,14 +104,28 @@ def _require_replaceable(path: Path, flag: str = "-o") -> None:
 
 def _temporary_beside(path: Path, flag: str = "-o") -> Path:
     """A new empty file in the folder where the contents of `path` are."""
-    target = Path(os.path.realpath(path))
+    temporary = _part_of(Path(os.path.realpath(path)))
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
+        temporary.touch(mode=0o600, exist_ok=False)
     except OSError as error:
         what, fix = f"cannot write here: {error.strerror}", f"choose another {flag}"
         raise UsageError(what, where=str(path), fix=fix) from error
-    os.close(handle)
-    return Path(name)
+    return temporary
+
+
+def _remove(temporary: Path) -> None:
+    if temporary.is_dir():
+        shutil.rmtree(temporary, ignore_errors=True)
+    else:
+        temporary.unlink(missing_ok=True)
+    _unfinished.discard(temporary)
+
+
+def _part_of(target: Path) -> Path:
+    """The name of a new temporary file or folder beside the target."""
+    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
+    _unfinished.add(temporary)
+    return temporary
 
 
 def _publish(temporary: Path, path: Path) -> None:

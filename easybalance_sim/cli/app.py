@@ -1,26 +1,16 @@
-"""The `ebsim` command: runs it, turns errors into one line and an exit code, and ends politely when interrupted.
-
-The commands are imported inside `main`, so that an interrupt is heard from the first moment on.
-"""
+"""The `ebsim` command: hears interrupts before anything else is imported, and ends politely when one comes."""
 
 from __future__ import annotations
 
-import os
-import platform
 import signal
 import sys
 import time
-import traceback
-from types import FrameType
-from typing import Any
 
-from easybalance_sim import __version__
-from easybalance_sim.cli import voice
-from easybalance_sim.cli.suggesting import suggesting
-from easybalance_sim.errors import EbsimError
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
-INTERRUPTED, INTERNAL = 130, 70
-LIBRARIES = ("numpy", "numba", "pyarrow", "pandas", "scipy", "matplotlib", "cupy")
+INTERRUPTED = 130
 TIDYING_S = 1.0
 """So long after an interrupt another one is not heard: half-written files are being removed."""
 
@@ -48,71 +38,27 @@ def _hear_interrupts() -> None:
 
 
 def _run() -> int:
-    began = time.monotonic()
-    voice.begin()
     try:
-        code, said = _ended()
-        if voice.level() == voice.Level.VERBOSE:
-            voice.say(_about(time.monotonic() - began))
+        from easybalance_sim.cli.running import run
+
+        code, said = run(sys.argv[1:])
     except KeyboardInterrupt:
         code, said = INTERRUPTED, ""
     # What is left is one line and the end: nothing that an interrupt could still save time by.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if code == INTERRUPTED:
+        _tidy_up()
         said = "ebsim: interrupted; no file was left half-written"
+    from easybalance_sim.cli import voice
+
     voice.clear()
     if said:
         voice.say(said)
     return code
 
 
-def _ended() -> tuple[int, str]:
-    """The exit code, and the last line."""
-    if "_EBSIM_COMPLETE" in os.environ:
-        # Typer hands what a shell shows through rich where it finds it: slow, and words in brackets get lost.
-        sys.modules["rich"] = None  # type: ignore[assignment]
-    try:
-        from easybalance_sim.cli.commands import app
-
-        return int(app(standalone_mode=False, prog_name="ebsim") or 0), ""
-    except EbsimError as error:
-        return _refused(str(error), error.exit_code)
-    except OSError as error:
-        if error.filename is None:
-            return _internal(error)
-        return _refused(f"{error.filename}: {error.strerror} — check the path", EbsimError.exit_code)
-    except Exception as error:
-        return _of_typer(error) if type(error).__module__.startswith(("typer", "click")) else _internal(error)
-
-
-def _of_typer(error: Any) -> tuple[int, str]:
-    """Some typer releases use click, others carry their own copy of it: its errors are known by what they offer."""
-    if type(error).__name__ == "Abort":
-        return INTERRUPTED, ""
-    if not hasattr(error, "format_message"):
-        return _internal(error)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return int(error.exit_code), str(error.format_message())
-    return _refused(suggesting(error), int(error.exit_code))
-
-
-def _about(seconds: float) -> str:
-    """What ran, and for how long: versions of the libraries that were needed, and where kernels ran."""
-    parts = [f"ebsim {__version__}", f"Python {platform.python_version()}"]
-    parts += [f"{name} {sys.modules[name].__version__}" for name in LIBRARIES if name in sys.modules]
-    if "numba" in sys.modules:
-        from easybalance_sim import kernels
-
-        parts.append(kernels.in_use())
-    return f"{', '.join(parts)}; {seconds:.2f} s in all"
-
-
-def _internal(error: Exception) -> tuple[int, str]:
-    if os.environ.get("EBSIM_DEBUG"):
-        traceback.print_exc()
-    return _refused(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)
-
-
-def _refused(message: str, code: int) -> tuple[int, str]:
-    return code, f"ebsim: error: {' '.join(message.split())}"
+def _tidy_up() -> None:
+    """Remove what a write had begun, in case that a second interrupt kept the first one from doing so."""
+    if "easybalance_sim.files" in sys.modules:
+        sys.modules["easybalance_sim.files"].remove_unfinished()

@@ -12,6 +12,8 @@ QUIET_S = 1.0
 """Stages are heard of when they take longer."""
 REPEAT_S, REWRITE_S = 5.0, 0.2
 """Between two lines of one stage in a file, and on a terminal."""
+RATED_S = 0.5
+"""A rate is known when so much time has passed since the first units were done, which may have had to warm up."""
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -28,6 +30,7 @@ class Stage:
         self.label, self.total, self.unit = label, total, str(getattr(total, "unit", ""))
         self._done, self._said, self._ended = 0, 0, False
         self._began = self._last = time.monotonic()
+        self._first: tuple[int, float] | None = None
         self._one_at_a_time = threading.Lock()
         self._verbose = voice.level() == Level.VERBOSE
         self._in_place = voice.rewrites()
@@ -41,6 +44,7 @@ class Stage:
             now = time.monotonic()
             if self._ended:
                 return
+            self._first = self._first or (self._done, now)
             if self._done >= self.total:
                 self._ended = True
                 self._end(now)
@@ -55,37 +59,40 @@ class Stage:
         return now - self._began >= QUIET_S
 
     def _tell(self, now: float) -> None:
-        text = line(self.label, self._done, self.total, self.unit, now - self._began)
+        text = line(self.label, self._done, self.total, self.unit, self._rate(now))
         if self._in_place:
             voice.rewrite(text, self)
         else:
             voice.say(text)
 
+    def _rate(self, now: float) -> float:
+        """Units per second since the first ones were done; 0 while it is not known."""
+        done, since = self._first or (0, now)
+        return (self._done - done) / (now - since) if now - since >= RATED_S else 0.0
+
     def _end(self, now: float) -> None:
         seconds = now - self._began
+        rate = self.total / seconds if seconds > 0 else 0.0
         voice.clear(self)
         if self._verbose:
-            voice.say(f"{self.label}: took {_seconds(seconds)}{_rate(self.total, self.unit, seconds)}")
+            voice.say(f"{self.label}: took {_seconds(seconds)}{_speed(rate, self.unit)}")
         elif not self._in_place and (self._said or seconds >= QUIET_S):
-            voice.say(line(self.label, self.total, self.total, self.unit, seconds))
+            voice.say(line(self.label, self.total, self.total, self.unit, rate))
 
 
-def line(label: str, done: int, total: int, unit: str, seconds: float) -> str:
-    """`label: 42 %, 3.1 M tokens/s, 12 s left`; no time is promised before something is done."""
-    rate = _rate(done, unit, seconds)
+def line(label: str, done: int, total: int, unit: str, rate: float) -> str:
+    """`label: 42 %, 3.1 M tokens/s, 12 s left`; no time is promised without a rate, in units per second."""
     if done >= total:
-        return f"{label}: 100 %{rate}"
-    if done <= 0:
-        return f"{label}: 0 %"
-    return f"{label}: {100 * done // total} %{rate}, {_seconds(seconds * (total - done) / done, whole=True)} left"
+        return f"{label}: 100 %{_speed(rate, unit)}"
+    left = f", {_seconds((total - done) / rate, whole=True)} left" if rate > 0 else ""
+    return f"{label}: {100 * done // total} %{_speed(rate, unit)}{left}"
 
 
-def _rate(done: int, unit: str, seconds: float) -> str:
-    if not unit or done <= 0 or seconds <= 0:
+def _speed(rate: float, unit: str) -> str:
+    if not unit or rate <= 0:
         return ""
-    value = done / seconds
-    size, prefix = next(((size, prefix) for size, prefix in _PREFIXES if value >= size), (1.0, ""))
-    short = f"{value / size:.2g}" if value < 99.5 * size else f"{value / size:.0f}"
+    size, prefix = next(((size, prefix) for size, prefix in _PREFIXES if rate >= size), (1.0, ""))
+    short = f"{rate / size:.2g}" if rate < 99.5 * size else f"{rate / size:.0f}"
     return f", {short} {prefix}B/s" if unit == "bytes" else f", {short}{f' {prefix}' if prefix else ''} {unit}/s"
 
 

@@ -230,3 +230,20 @@ def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(
 def test_no_folder_to_write_a_folder_in(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write here"), replacing_folder(tmp_path / "none" / "out"):
         raise AssertionError
+
+
+def test_what_an_interrupt_of_the_tidying_left_is_removed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", interrupted)
+        patched.setattr("shutil.rmtree", interrupted)
+        for write in (replacing, replacing_folder):
+            with pytest.raises(KeyboardInterrupt), write(tmp_path / "new"):
+                raise KeyboardInterrupt
+    assert len(_leftovers(tmp_path)) == 2
+    files.remove_unfinished()
+    assert _leftovers(tmp_path) == []
