@@ -50,8 +50,9 @@ STYLE: dict[Any, Any] = {
 }
 
 
-LONGEST, LONGEST_OF_TWO = 36, 28
-"""Letters of a name inside a chart, and of names that stand beside each other in a legend; data name all in full."""
+LONGEST, LONGEST_OF_TWO, LONGEST_IN_A_COLUMN = 36, 28, 66
+"""Letters of a name inside a chart, of names that stand beside each other in a legend, and of a list of names below
+one another; data name all in full."""
 
 
 def short(name: str, most: int = LONGEST) -> str:
@@ -120,5 +121,7 @@ def _tidy(drawing: Figure) -> None:
         text.set_text(short(text.get_text()))
     for legend in drawing.legends:
         names = legend.get_texts()
+        in_one_column = len(names) > 1 and getattr(legend, "_ncols", 2) == 1
+        most = LONGEST_IN_A_COLUMN if in_one_column else LONGEST_OF_TWO if len(names) > 1 else LONGEST
         for text in names:
-            text.set_text(short(text.get_text(), LONGEST_OF_TWO if len(names) > 1 else LONGEST))
+            text.set_text(short(text.get_text(), most))

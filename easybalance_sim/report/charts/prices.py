@@ -86,7 +86,9 @@ class Prices:
         names = [f"{number}   {mark.name}" for number, mark in enumerate(self._numbered(), 1)]
         if names:
             nothing = [Line2D([], [], linestyle="") for _ in names]
-            drawing.legend(nothing, names, loc="outside lower left", handlelength=0, handletextpad=0, fontsize=8)
+            drawing.legend(
+                nothing, names, loc="outside lower left", ncols=1, handlelength=0, handletextpad=0, fontsize=8
+            )
 
     def _numbered(self) -> list[Mark]:
         """By rising price, then by falling imbalance."""
