@@ -101,7 +101,10 @@ def aligned(rows: Sequence[Row], *, left: int = 1) -> str:
 
 def worded(rows: Sequence[Row], *, left: int = 1) -> str:
     """As `aligned`, but the last column holds words: to the left, wrapped in the room beside the others."""
-    table = _Table([row[:-1] for row in rows], left, WIDTH - LEAST_WORDS - len(_GAP))
+    figures = [row[:-1] for row in rows]
+    table = _Table(figures, left, WIDTH - LEAST_WORDS - len(_GAP))
+    if not table.fits:
+        return noted(figures, ["", *(row[-1] for row in rows[1:])], left=left)
     beside = table.width + len(_GAP)
     lines = []
     for number, row in enumerate(rows):
@@ -115,6 +118,10 @@ def worded(rows: Sequence[Row], *, left: int = 1) -> str:
 def noted(rows: Sequence[Row], notes: Sequence[str], *, left: int = 1) -> str:
     """As `aligned`, with a note under each row, "" for none; it begins two columns inside the label."""
     table = _Table(rows, left, WIDTH)
+    labels = [row[table.label].strip() for row in rows]
+    if not table.fits:
+        below = [filled(f"{label}: {note}") for label, note in zip(labels, notes, strict=True) if note]
+        return "\n".join([aligned(rows, left=left), *below])
     lines = []
     for number, note in enumerate(notes):
         indent = " " * (table.label_at + 2) + _indent(rows[number][table.label])
@@ -172,9 +179,8 @@ class _Table:
         before = self._line(row[: self.label])
         indent = " " * self.label_at
         first = before + indent[shown(before) :]
-        deeper = _indent(row[self.label])
         others = ["" if column <= self.label else text for column, text in enumerate(row)]
-        return [*wrapped(row[self.label], first=first + deeper, then=indent + deeper), self._line(others)]
+        return [*wrapped(row[self.label], first=first, then=indent), self._line(others)]
 
     def _line(self, cells: Row) -> str:
         texts = []

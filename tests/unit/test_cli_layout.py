@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from easybalance_sim.cli.layout import (
     WIDTH,
@@ -61,7 +63,7 @@ def test_a_path_is_never_broken_but_makes_its_line_longer(path: str) -> None:
 
 
 def test_a_command_can_be_copied() -> None:
-    plan = f"ebsim plan trace.parquet --cluster {'c' * 30}/cluster.toml --criteria gate.toml -o plan.json"
+    plan = f"ebsim plan trace.parquet --cluster {'c' * 20}/cluster.toml --criteria gate.toml -o plan.json"
     lines = command(plan, first="next: ", then=" " * 8)
     assert len(lines) == 2 and lines[0].endswith("/cluster.toml \\")
     assert " ".join(line.removesuffix("\\").strip() for line in lines) == f"next: {plan}"
@@ -95,6 +97,12 @@ def test_a_label_that_is_too_long_gets_a_line_of_its_own() -> None:
     assert len(figures) == len(short) <= WIDTH
 
 
+def test_an_indented_label_stays_indented_on_its_own_line() -> None:
+    rows = [("  share", *"abcdef"), (f"  {LONG}", *["12,345.67"] * 6)]
+    head, label, figures = aligned(rows).splitlines()
+    assert head.startswith("  share ") and label == f"  {LONG}" and figures.split() == ["12,345.67"] * 6
+
+
 def test_figures_that_are_too_wide_come_in_parts() -> None:
     rows = [("tokens", *map(str, range(20))), ("64", *[f"{n:,}" for n in range(10**6, 10**6 + 20)])]
     parts = aligned(rows).split("\n\n")
@@ -120,6 +128,33 @@ def test_a_note_hangs_under_its_row() -> None:
     told = noted(rows, ["", "", "why " * 30], left=3).splitlines()
     assert told[:3] == ["    criterion  limit", "ok  one        1", "NO  two        2"]
     assert all(line.startswith("      why") and len(line) <= WIDTH for line in told[3:]) and len(told) == 5
+
+
+def test_notes_and_words_where_even_figures_are_too_wide() -> None:
+    numbers = ["1,234,567,890.123"] * 6
+    rows = [("", "policy", *"abcdef"), ("→", LONG, *numbers)]
+    for told in (noted(rows, ["", "why"], left=2), worded([(*rows[0], "words"), (*rows[1], "why")], left=2)):
+        assert widest(told) <= WIDTH and told.count(numbers[0]) == 6 and told.splitlines()[-1] == f"{LONG}: why"
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z"), exclude_characters="/.\\"), max_size=90)
+NUMBERS = st.integers(0, 10**18).map("{:,}".format)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=4), st.integers(1, 12), st.data())
+def test_no_table_is_too_wide(labels: list[str], columns: int, data: st.DataObject) -> None:
+    heads = data.draw(
+        st.lists(st.sampled_from(["P99", "KV tokens lost", "max/mean"]), min_size=columns, max_size=columns)
+    )
+    numbers = st.lists(NUMBERS, min_size=columns, max_size=columns)
+    rows = [("", "label", *heads), *(("→", label, *data.draw(numbers)) for label in labels)]
+    words = [data.draw(TEXTS) for _ in rows]
+    texts = [aligned(rows, left=2), noted(rows, words, left=2)]
+    texts.append(worded([(*row, word) for row, word in zip(rows, words, strict=True)], left=2))
+    assert all(widest(text) <= WIDTH for text in texts)
+    for text in texts:
+        assert all(text.count(number) for row in rows[1:] for number in row[2:])
 
 
 def test_a_table_of_heads_alone() -> None:
