@@ -88,7 +88,8 @@ def diff(
 
 
 def _table(found: Difference, *, steps: bool) -> str:
-    parts = [aligned([("", "old", "new"), *_plans(found)], left=1), _summary(found)]
+    policies = filled(f"{found.old.policy} → {found.new.policy}")
+    parts = [f"{policies}\n{aligned([('', 'old', 'new'), *_plans(found)])}", _summary(found)]
     if steps and found.migration.steps:
         parts.append(_steps(found))
     return "\n\n".join(parts)
@@ -97,7 +98,6 @@ def _table(found: Difference, *, steps: bool) -> str:
 def _plans(found: Difference) -> list[tuple[str, str, str]]:
     old, new = found.old, found.new
     return [
-        ("policy", old.policy, new.policy),
         ("generation", str(old.generation), str(new.generation)),
         ("fingerprint", old.fingerprint()[:12], new.fingerprint()[:12]),
         ("ranks", str(old.topology.ranks), str(new.topology.ranks)),
