@@ -8,6 +8,7 @@ reads a file that nothing makes, fails.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ import typer
 from easybalance_sim.cli.commands import app
 from tests.docs.shown_commands import DOCUMENTS, Shown, shown
 from tests.docs.stage import Stage, run_block
+from tests.ebsim_process import ROOT
 
 LONG = ("capacity", "compare", "offload", "offset", "rebalance", "rollout", "simulate", "sweep", "trace loads")
-LONG_OPTIONS = ("--stress", "--per-phase", "--lost-ranks")
+LONG_OPTIONS = ("--figures", "--lost-ranks", "--per-phase", "--stress")
 ADDED = ("adding.md", "adding-costs.md")
 """Their commands run in test_adding.py, where what they add is installed."""
 ANSWERS = ("compare", "diff")
@@ -82,6 +84,18 @@ def test_blocks_of_python_run(stage: Stage, capsys: pytest.CaptureFixture[str]) 
         run_block("trace-format.md")
         run_block("plan-format.md")
     assert capsys.readouterr().out.startswith("window_search accepted 8 72\n0 (")
+
+
+def test_the_parts_of_the_page_are_those_that_are_explained(stage: Stage) -> None:
+    """reading-the-report.md has a row for each part of the page of a plan, in its order."""
+    text = (ROOT / "docs" / "reading-the-report.md").read_text("utf-8").partition("## The page")[2]
+    explained = [row for row in re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE) if row not in ("part", "---")]
+    if not (stage.folder / "plan.html").exists():
+        stage.require("report", "plan.json", "-o", "plan.html")
+    page = (stage.folder / "plan.html").read_text("utf-8")
+    shown_parts = [part.strip() for part in re.findall(r"<h2[^>]*>([^<]+)", page)]
+    assert [part for part in explained if part in shown_parts] == [part for part in shown_parts if part in explained]
+    assert [part for part in shown_parts if part not in (*explained, "Notes of the run")] == []
 
 
 def _without_work(command: Any) -> Any:
