@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -62,17 +62,6 @@ def emit(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         raise UsageError(f"cannot write the result: {error.strerror}", where="stdout", fix="make room") from error
-
-
-def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Rows of texts as columns; the first `left` columns to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row[:left], widths[:left], strict=True)]
-        cells += [text.rjust(width) for text, width in zip(row[left:], widths[left:], strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 def say_notes(notes: Iterable[str]) -> None:

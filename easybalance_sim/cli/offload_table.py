@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, filled
+from easybalance_sim.cli.layout import aligned, filled, kept
 
 Section = Mapping[str, Any]
 
@@ -15,7 +15,7 @@ def of(report: Section) -> str:
     blocks = ["\n".join(map(filled, report["answers"])), "\n".join(map(filled, _head(report)))]
     blocks += ["\n\n".join(_batch(batch)) for batch in report["batches"]]
     if report["figure"]:
-        blocks.append(filled(f"drew {report['figure']}"))
+        blocks.append(filled(f"drew {kept(report['figure'])}"))
     return "\n\n".join(blocks)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
+from easybalance_sim.cli.layout import aligned, filled, kept, noted, wrapped
 from easybalance_sim.cli.offset_parts import PARTS, remarked, remarks
 
 Section = Mapping[str, Any]
@@ -75,7 +75,7 @@ def _head(report: Section) -> str:
         f"{trace['experts']} experts",
         f"judged on steps {judged['first_step']:,}–{judged['last_step']:,} ({judged['tokens']:,} tokens, "
         f"{judged['step_ms']:.3g} ms a step); placements made from steps {past['first_step']:,}–"
-        f"{past['last_step']:,} of {past['files'][0]}",
+        f"{past['last_step']:,} of {kept(past['files'][0])}",
     )
     return "\n".join(map(filled, lines))
 
@@ -147,11 +147,13 @@ def _knee(front: Section) -> Iterator[str]:
 def _files(report: Section) -> Iterator[str]:
     files = report["files"]
     if files["lossy"]:
-        yield filled(f"wrote {files['lossy']}: lossy, not a plan")
+        yield filled(f"wrote {kept(files['lossy'])}: lossy, not a plan")
     if files["plan"]:
-        yield filled(f"wrote {files['plan']}: the staggered plan, lossless, not judged (`ebsim replay` does that)")
+        yield filled(
+            f"wrote {kept(files['plan'])}: the staggered plan, lossless, not judged (`ebsim replay` does that)"
+        )
     if files["figure"]:
-        yield filled(f"drew {files['figure']}")
+        yield filled(f"drew {kept(files['figure'])}")
 
 
 def _inner(text: str) -> list[str]:

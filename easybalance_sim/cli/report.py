@@ -10,6 +10,7 @@ import typer
 
 from easybalance_sim.cli import options, report_file
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def report(
     if format is Format.JSON:
         emit(json.dumps({"page": str(page), "headline": made.headline.word, "figures": names}, indent=2))
     else:
-        beside = f", and as files in {figures}" if figures else ""
-        emit(f"{made.headline.word}: written to {page}, {len(names)} figures{beside}")
+        beside = f", and as files in {kept(figures)}" if figures else ""
+        emit(filled(f"{made.headline.word}: written to {kept(page)}, {len(names)} figures{beside}"))
 
 
 def _document(file: Path, traces: list[Path], console: Console) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.cli.console import Console
-from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
+from easybalance_sim.cli.layout import aligned, filled, kept, noted, wrapped
 from easybalance_sim.cli.memory_table import of_memory
 from easybalance_sim.cli.stress_table import of_stress
 from easybalance_sim.report import plan_words
@@ -16,7 +16,7 @@ def of_plan(report: Mapping[str, Any]) -> str:
     """The table that `ebsim plan` prints."""
     return "\n\n".join(
         [
-            _headline(report, plan_words.written(report)),
+            _headline(report, plan_words.written(_path_kept(report))),
             _comparison(report),
             of_memory(report["memory"]),
             _candidates(report),
@@ -28,7 +28,7 @@ def of_plan(report: Mapping[str, Any]) -> str:
 
 def of_replay(report: Mapping[str, Any]) -> str:
     """The table that `ebsim replay` prints."""
-    parts = [_headline(report, report["plan_file"]), _comparison(report), of_memory(report["memory"])]
+    parts = [_headline(report, kept(report["plan_file"])), _comparison(report), of_memory(report["memory"])]
     return "\n\n".join([*parts, *of_stress(report), of_findings(report["verdict"])])
 
 
@@ -49,6 +49,11 @@ def warn_of_first_run(console: Console, takes: str = "some 10 seconds") -> None:
         console.note(f"compiling kernels, {takes} in every run: set NUMBA_CACHE_DIR to a folder that can be written")
     elif not kernels.compiled_before():
         console.note(f"first run: compiling kernels, {takes}, once")
+
+
+def _path_kept(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report, no line to end inside the plan file's path."""
+    return {**report, "plan_file": report["plan_file"] and kept(report["plan_file"])}
 
 
 def _headline(report: Mapping[str, Any], place: str) -> str:

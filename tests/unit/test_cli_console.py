@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim.cli import voice
-from easybalance_sim.cli.console import Console, aligned, emit, say_notes
+from easybalance_sim.cli.console import Console, emit, say_notes
 from easybalance_sim.cli.voice import Level
 from easybalance_sim.errors import UsageError
 
@@ -47,12 +47,6 @@ def test_verbose_says_the_seconds_of_a_report(capsys: pytest.CaptureFixture[str]
     Console().took(report)
     Console().took({})
     assert tuple(capsys.readouterr()) == ("", "seconds: read 0.25, cross validation 1.50, total 1.75\n")
-
-
-def test_columns_line_up_without_trailing_blanks() -> None:
-    rows = [("name", "a", ""), ("x", "100", "µs"), ("long name", "7", "")]
-    assert aligned(rows).splitlines() == ["name         a", "x          100  µs", "long name    7"]
-    assert aligned(rows, left=3).splitlines() == ["name       a", "x          100  µs", "long name  7"]
 
 
 def test_notes_are_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
