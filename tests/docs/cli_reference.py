@@ -19,7 +19,16 @@ WIDTH = 78
 HEAD = """# Command line reference
 
 The help of every command, as `--help` prints it in 80 columns. Made by `python -m tests.docs.cli_reference`; a test
-compares it. What is printed and written, and all exit codes: [formats.md](formats.md).
+compares it. For all commands:
+
+* stdout is the result (`--format table|json`), stderr notes, progress and the one line of an error. `-q` leaves notes
+  and progress out, `-v` adds every stage with its seconds. Colours are for terminals, and not where `NO_COLOR` is set.
+* Files are written whole or not at all. Ctrl-C leaves none half-written and exits with 130.
+* Exit codes: 0 accepted or ok · 1 rejected, or errors found · 2 bad input · 3 insufficient evidence · 70 internal error
+  (`EBSIM_DEBUG=1` shows where) · 130 interrupted. The help of a command says which of them are its own.
+* `ebsim --install-completion` completes commands, options and names in the shell.
+
+What is printed and written: [formats.md](formats.md).
 """
 
 
