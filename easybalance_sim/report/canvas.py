@@ -25,6 +25,9 @@ WIDTH = 5.0
 UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 """What neither XML nor UTF-8 can hold; names from recordings and command lines may."""
 
+_HARMLESS = "Glyph .* missing from font|No artists with labels found|constrained_layout not applied"
+"""Warnings about names that are odd or too many; the browser has its own fonts, and what is drawn is drawn."""
+
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -62,13 +65,13 @@ def short(name: str, most: int = LONGEST) -> str:
 
 def svg_of(chart: Chart, name: str) -> str:
     """The chart as a file of its own, in fixed colours on white. name: makes the ids inside it differ from others'."""
-    return UNWRITABLE.sub("\ufffd", _saved(chart, name, "svg", facecolor="white").decode())
+    return _svg_text(chart, name, facecolor="white")
 
 
 def inline_svg_of(chart: Chart, name: str, alt: str) -> str:
     """The chart as an `<svg>` element for a page: one image with the text `alt` for those who cannot see it, colours
     are CSS variables (`THEME`), ids begin with `name`, no size but the view box."""
-    text = _saved(chart, name, "svg", facecolor="none").decode()
+    text = _svg_text(chart, name, facecolor="none")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.DOTALL)
     for colour, variable in THEME.items():
@@ -84,6 +87,10 @@ def inline_svg_of(chart: Chart, name: str, alt: str) -> str:
 def png_of(chart: Chart, name: str) -> bytes:
     """The chart as a PNG of 200 dots per inch on white."""
     return _saved(chart, name, "png", facecolor="white")
+
+
+def _svg_text(chart: Chart, name: str, facecolor: str) -> str:
+    return UNWRITABLE.sub("\ufffd", _saved(chart, name, "svg", facecolor).decode())
 
 
 def _renamed(text: str, name: str) -> str:
@@ -107,7 +114,7 @@ def _saved(chart: Chart, name: str, kind: Literal["svg", "png"], facecolor: str)
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update({**STYLE, "svg.hashsalt": name})
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message=_HARMLESS)
         drawing = Figure(figsize=chart.size, layout="constrained")
         chart.draw(drawing)
         _tidy(drawing)

@@ -65,12 +65,16 @@ class Bars:
         axes.set_yticks(range(len(self.rows)), labels=[short(row) for row in self.rows])
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.set_xlabel(self.value)
-        axes.margins(x=0.16)
-        drawn = [value for one in self.series for value in one.values if _is_drawn(value)]
-        drawn += [ends[0] for one in self.series for ends in one.spread if ends is not None]
-        axes.set_xlim(left=min((self.start, *drawn)))
+        axes.set_xlim(*self._limits())
         if len(self.series) > 1 or self.bound is not None:
             drawing.legend(loc="outside upper left", ncols=2)
+
+    def _limits(self) -> tuple[float, float]:
+        """From the lowest to the highest, with place for numbers to the right."""
+        ends = [end for one in self.series for spread in one.spread for end in spread or ()]
+        values = [value for one in self.series for value in one.values] + [self.bound[0] if self.bound else None, *ends]
+        drawn = [self.start, *(value for value in values if _is_drawn(value))]
+        return min(drawn), max(drawn) + (0.16 * (max(drawn) - min(drawn)) or 1.0)
 
     def _draw_series(self, axes: Axes, series: Series, colour: str, shift: float, thick: float) -> None:
         spread = series.spread or (None,) * len(self.rows)
