@@ -88,7 +88,7 @@ def _experts(report: Mapping[str, Any]) -> Figure:
     ids, values = layer_ids(report), over_mean(report["maps"]["expert_tokens"])
     row, expert, most = _peak(values)
     idle = int((values == 0).sum())
-    middle = float(np.nanmedian(np.nanmax(values, axis=1))) if np.isfinite(values).any() else 1.0
+    middle = float(np.median(_known(values).max(axis=1)))
     if most < EVEN:
         told = (
             "Over all judged traffic the experts are chosen evenly: what imbalance there is comes from single windows."
@@ -119,7 +119,7 @@ def _ranks(report: Mapping[str, Any]) -> Figure:
     before, after = (over_mean(report["maps"][side]["rank_tokens"]) for side in SIDES)
     if np.ptp(speed):
         before, after = (np.round(one * speed.mean() / speed, 4) for one in (before, after))
-    old, new = (float(np.nanmean(np.nanmax(_known(one), axis=1))) for one in (before, after))
+    old, new = (float(_known(one).max(axis=1).mean()) for one in (before, after))
     most = _peak(after)
     told = (
         f"Added up over all judged traffic, the busiest rank of a layer carries {old:.3f} times the mean before and "
