@@ -17,7 +17,8 @@ from easybalance_sim import api
 from easybalance_sim.plan.planfile import write_plan
 from tests.ebsim_process import ebsim_here, python
 from tests.plan_documents import example_document
-from tests.skewed_traces import EXPERTS, skewed_trace
+from tests.skewed_traces import EXPERTS, skewed_columns, skewed_meta, skewed_trace
+from tests.trace_files import write_trace
 
 CLUSTER: dict[str, Any] = {"ranks": 4, "slots_per_rank": 5}
 FLAGS = ("--ranks", "4", "--slots-per-rank", "5")
@@ -108,12 +109,15 @@ def test_other_reports_are_those_of_their_commands(made: ebs.PlanResult, trace: 
     assert len(served.table()) == len(served.report["loops"])
 
 
-def test_plans_of_both_phases(trace: Path) -> None:
+def test_plans_of_both_phases(tmp_path: Path) -> None:
+    columns = skewed_columns(160)
+    columns["phase"] = np.where(columns["step"] % 2, "prefill", "decode")
+    trace = write_trace(tmp_path / "phases.parquet", columns, skewed_meta())
     both = ebs.plan_phases(trace, policy="eplb", **CLUSTER)
-    shown = printed("plan", trace, *FLAGS, "--policy", "eplb", "--per-phase")
-    assert list(both.phases) == list(shown["phases"])
+    assert list(both.phases) == ["prefill", "decode"] and both.report["cross"]["differing_experts"] > 0
+    assert both.accepted == all(one.accepted for one in both.phases.values())
     for phase, one in both.phases.items():
-        assert timeless({**one.report, "notes": []}) == timeless({**shown["phases"][phase], "notes": []})
+        assert timeless({**one.report, "notes": []}) == timeless({**both.report["phases"][phase], "notes": []})
     assert set(both.table().index.get_level_values(0)) == set(both.phases)
     with pytest.raises(TypeError, match="nothing"):
         ebs.plan_phases(trace, nothing=1)
