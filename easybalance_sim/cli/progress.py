@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+import weakref
+from collections.abc import Iterator
 
 from easybalance_sim.cli import voice
 from easybalance_sim.cli.voice import Level
@@ -15,7 +18,12 @@ REPEAT_S, REWRITE_S = 5.0, 0.2
 RATED_S = 0.5
 """A rate is known when so much time has passed since the first units were done, which may have had to warm up."""
 
+TICK_S = 0.5
+"""Between two looks at whether a terminal should be told that the work goes on."""
+
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_open: list[weakref.ref[Stage]] = []
+"""Stages that have begun, the newest last; one that ended before all was done goes with its last reference."""
 
 
 class Stage:
@@ -34,6 +42,7 @@ class Stage:
         self._one_at_a_time = threading.Lock()
         self._verbose = voice.level() == Level.VERBOSE
         self._in_place = voice.rewrites()
+        _open.append(weakref.ref(self, _open.remove))
         if self._verbose:
             voice.say(f"{label}: {total:,} {self.unit}".rstrip())
 
@@ -51,6 +60,18 @@ class Stage:
             elif self._due(now):
                 self._said, self._last = self._said + 1, now
                 self._tell(now)
+
+    def text(self) -> str:
+        """How far it is now; while no rate is known, since when it goes on."""
+        now = time.monotonic()
+        rate = self._rate(now)
+        since = "" if rate > 0 else f", {_seconds(now - self._began, whole=True)} so far"
+        return line(self.label, self._done, self.total, self.unit, rate) + since
+
+    @property
+    def ended(self) -> bool:
+        """Whether all units are done."""
+        return self._ended
 
     def _due(self, now: float) -> bool:
         """After a second, then now and then."""
@@ -78,6 +99,40 @@ class Stage:
             voice.say(f"{self.label}: took {_seconds(seconds)}{_speed(rate, self.unit)}")
         elif not self._in_place and (self._said or seconds >= QUIET_S):
             voice.say(line(self.label, self.total, self.total, self.unit, rate))
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """While a command runs on a terminal: after a second in which nothing was said, a line says what goes on."""
+    if not voice.rewrites():
+        yield
+        return
+    over, began = threading.Event(), time.monotonic()
+    threading.Thread(target=_watch, args=(over, began), daemon=True).start()
+    try:
+        yield
+    finally:
+        with voice.ALONE:
+            over.set()
+
+
+def _watch(over: threading.Event, began: float) -> None:
+    while not over.wait(TICK_S):
+        with voice.ALONE:
+            if not over.is_set() and voice.level() != Level.QUIET and voice.silent_s() >= QUIET_S:
+                _tell_of(_newest(), began)
+
+
+def _newest() -> Stage | None:
+    stages = (one() for one in reversed(_open))
+    return next((stage for stage in stages if stage is not None and not stage.ended), None)
+
+
+def _tell_of(stage: Stage | None, began: float) -> None:
+    if stage is None:
+        voice.rewrite(f"working, {_seconds(time.monotonic() - began, whole=True)} so far", "work")
+    else:
+        voice.rewrite(stage.text(), stage)
 
 
 def line(label: str, done: int, total: int, unit: str, rate: float) -> str:

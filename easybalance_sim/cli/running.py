@@ -12,6 +12,7 @@ from typing import Any
 from easybalance_sim import __version__
 from easybalance_sim.cli import voice
 from easybalance_sim.cli.app import INTERRUPTED
+from easybalance_sim.cli.progress import watched
 from easybalance_sim.cli.suggesting import suggesting
 from easybalance_sim.errors import EbsimError
 
@@ -23,7 +24,8 @@ def run(arguments: list[str]) -> tuple[int, str]:
     """The exit code and the last line, "" for none. Interrupts are the caller's."""
     began = time.monotonic()
     voice.begin()
-    code, said = _ended(arguments)
+    with watched():
+        code, said = _ended(arguments)
     if voice.level() == voice.Level.VERBOSE and code != INTERRUPTED:
         voice.say(_about(time.monotonic() - began))
     return code, said

@@ -16,7 +16,8 @@ from easybalance_sim.errors import UsageError
 OWNED_S = 2.0
 """So long a line of progress is left to the stage that wrote it."""
 
-_ALONE = threading.RLock()
+ALONE = threading.RLock()
+"""Held by who writes on stderr."""
 
 
 class Level(IntEnum):
@@ -29,11 +30,12 @@ class Level(IntEnum):
 
 @dataclass
 class _State:
-    """level: how much is said · owner: whose line of progress stands there, since when it was last written."""
+    """level: how much is said · owner: whose line of progress stands there, at: since when · said: when anything was."""
 
     level: Level = Level.NORMAL
     owner: object = None
     at: float = 0.0
+    said: float = 0.0
 
 
 _state = _State()
@@ -58,7 +60,7 @@ def level() -> Level:
 
 def begin() -> None:
     """A command begins: nothing is known yet of how much it is to say."""
-    _state.level, _state.owner = Level.NORMAL, None
+    _state.level, _state.owner, _state.said = Level.NORMAL, None, time.monotonic()
 
 
 def choose(wanted: Level) -> None:
@@ -70,29 +72,35 @@ def choose(wanted: Level) -> None:
 
 def say(text: str) -> None:
     """A line on stderr, where a line of progress stood there in its place."""
-    with _ALONE:
+    with ALONE:
         clear()
+        _state.said = time.monotonic()
         sys.stderr.write(f"{painted(text, sys.stderr)}\n")
 
 
 def rewrite(text: str, owner: object) -> None:
     """A line of progress on a terminal, cut to its width, in place of the last one; not of another owner's new one."""
-    with _ALONE:
+    with ALONE:
         now = time.monotonic()
         if _state.owner not in (None, owner) and now - _state.at < OWNED_S:
             return
-        _state.owner, _state.at = owner, now
+        _state.owner, _state.at, _state.said = owner, now, now
         sys.stderr.write(f"\r{text[: _columns() - 1]}\x1b[K")
         sys.stderr.flush()
 
 
 def clear(owner: object = None) -> None:
     """Take away the line of progress, or only this owner's."""
-    with _ALONE:
+    with ALONE:
         if _state.owner is not None and owner in (None, _state.owner):
             _state.owner = None
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def silent_s() -> float:
+    """Seconds since something was said."""
+    return time.monotonic() - _state.said
 
 
 def rewrites() -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from easybalance_sim import policies
+from easybalance_sim.amounts import Amount
 from easybalance_sim.cost.objective import objective_seconds
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.gate.criteria import Criteria
@@ -54,9 +55,9 @@ class Candidate:
 def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan]:
     """The baseline first, then every other plan that a policy makes."""
     plans = [_baseline(problem)]
-    for name in request.names(problem.layers * problem.topology.slots):
-        if name == plans[0].policy:
-            continue
+    names = [name for name in request.names(problem.layers * problem.topology.slots) if name != plans[0].policy]
+    advance = tell.progress("proposing plans", Amount(len(names), "policies"))
+    for name in names:
         try:
             plans += policies.make_all(name, problem)
         except NotApplicable as reason:
@@ -64,6 +65,7 @@ def propose(request: PlanRequest, problem: Problem, tell: Listener) -> list[Plan
                 raise UsageError(str(reason), where=f"--policy {name}") from reason
             if not reason.plain:
                 tell.note(f"policy {name} does not apply: {reason}")
+        advance(1)
     for plan in plans[1:]:
         _require_clean(plan, problem)
     if problem.current is None:
