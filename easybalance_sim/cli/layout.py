@@ -138,7 +138,6 @@ class _Table:
         self.figures = [max((shown(row[column]) for row in rows[1:]), default=0) for column in range(len(rows[0]))]
         self.label = max(range(left), key=lambda column: self.widths[column], default=0)
         self._narrow_heads()
-        self.longest_label = self.widths[self.label]
         if not self.fits:
             self._fold_labels()
 
@@ -210,6 +209,11 @@ class _Table:
             labels = [shown(row[self.label]) for row in self.rows[1:]]
             self.heads[self.label] = _narrowed(self.rows[0][self.label], left)
             self.figures[self.label] = max((width for width in labels if width <= left), default=0)
+            # Short labels may leave room that heads can have back.
+            self.heads = [
+                self.heads[self.label] if at == self.label else [head] for at, head in enumerate(self.rows[0])
+            ]
+            self._narrow_heads()
 
 
 def _part(rows: Sequence[Row], left: int, start: int, stop: int) -> _Table:
