@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-from easybalance_sim.cli import capacity_options, options, report_table, simulate_options
+from easybalance_sim.cli import capacity_options, options, report_file, report_table, simulate_options
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 
 def capacity(
@@ -25,6 +24,8 @@ def capacity(
     tolerance: capacity_options.Tolerance = 0.02,
     ttft_ms: simulate_options.TtftMs = None,
     tpot_ms: simulate_options.TpotMs = None,
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """How many requests per second keep the SLO, before and after a plan, by bisection over simulated runs.
@@ -37,6 +38,7 @@ def capacity(
     Example: ebsim capacity scenarios/steady-chat.toml --duration 8 --tolerance 0.25
     """
     console = Console()
+    report_file.require(report, figures, [scenario, *(trace or ())])
     report_table.warn_of_first_run(console)
     from easybalance_sim.cli import capacity_table
     from easybalance_sim.cli.simulate import request_of
@@ -48,6 +50,7 @@ def capacity(
         scenario=changed, gpus=fewest_gpus, replicas=capacity_options.numbers_of(replicas), parallel=parallel,
         seeds=seeds, tolerance=tolerance,
     )  # fmt: skip
-    report = run(request, console)
-    report["notes"] = console.notes
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else capacity_table.of(report))
+    found = run(request, console)
+    found["notes"] = console.notes
+    report_file.write(report, figures, found)
+    emit(json_text(found) if format is Format.JSON else capacity_table.of(found))

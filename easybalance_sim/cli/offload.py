@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from easybalance_sim.cli import offload_options, offload_table, options, report_table
+from easybalance_sim.cli import offload_options, offload_table, options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.offloading.request import OffloadRequest
@@ -32,6 +32,8 @@ def offload(
     workload: options.Workloads = None,
     phase: options.Phase = None,
     figure: offload_options.Figure = None,
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Keep experts in host memory or on a drive: hit rates of caches, bytes on the link, and how much longer steps get.
@@ -43,6 +45,7 @@ def offload(
     Example: ebsim offload traces/tinymoe.parquet --batch 1,8 --cached-share 0.25,0.5,0.75 --host pcie5
     """
     console = Console()
+    report_file.require(report, figures, [*traces, figure])
     shares = offload_options.shares_of(cached_share)
     batches = offload_options.batches_of(batch)
     report_table.warn_of_first_run(console)
@@ -57,8 +60,9 @@ def offload(
         scope=scope, host=host, resident_dtype=resident_dtype, offload_dtype=offload_dtype, batches=batches,
         ahead=ahead, between_us=between_us, within=within, held_out=held_out, figure=figure,
     )  # fmt: skip
-    report = _run(request, console)
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offload_table.of(report))
+    found = _run(request, console)
+    report_file.write(report, figures, found)
+    emit(json_text(found) if format is Format.JSON else offload_table.of(found))
 
 
 def _run(request: OffloadRequest, console: Console) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easybalance_sim.cli import offset_options, offset_table, options, plan_options, report_table
+from easybalance_sim.cli import offset_options, offset_table, options, plan_options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.mechanisms.request import OffsetRequest
@@ -48,6 +48,8 @@ def offset(
     output: offset_options.Output = None,
     stagger_output: offset_options.StaggerOutput = None,
     figure: offset_options.Figure = None,
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """What router offsets, re-routing, staggering, queues, admission and replica choice buy on a trace, and cost.
@@ -63,30 +65,30 @@ def offset(
     Example: ebsim offset traces/tinymoe.parquet --part staggering --stagger-output staggered.json
     """
     console = Console()
+    own = [plan, cluster, output, stagger_output, figure]
+    report_file.require(report, figures, [*(traces or ()), *(past or ()), scenario, *own])
     report_table.warn_of_first_run(console, COMPILING)
     from easybalance_sim.mechanisms.request import OffsetRequest
     from easybalance_sim.planning.session import Settings
 
     if scenario is not None:
-        _require_alone(
-            traces, plan, past, controller, gain, cap, part, choice_us, output, stagger_output, figure, ranks, cluster
-        )
-        _of_scenario(scenario, console, format)
+        _require_alone(traces, past, controller, gain, cap, part, choice_us, ranks, *own)
+        _of_scenario(scenario, console, report, figures, format)
         return
-    settings = Settings(
-        traces=_named(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node, model=model,
-        profile=profile, phase=phase, workloads=tuple(workload or ()), dispatch=dispatch, all_to_all=all_to_all,
-        seed=seed, device=device,
-    )  # fmt: skip
     request = OffsetRequest(
-        settings=settings, plan=plan, past=tuple(past or ()), steps=offset_options.step_range("--steps", steps),
+        settings=Settings(
+            traces=_named(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node, model=model,
+            profile=profile, phase=phase, workloads=tuple(workload or ()), dispatch=dispatch, all_to_all=all_to_all,
+            seed=seed, device=device,
+        ),
+        plan=plan, past=tuple(past or ()), steps=offset_options.step_range("--steps", steps),
         past_steps=offset_options.step_range("--past-steps", past_steps), warm_up=warm_up, sensor_ms=sensor_ms,
         step_ms=step_ms, delay=delay, controller=controller, gain=gain, cap=cap, force=force,
         choice_us=offset_options.microseconds(choice_us), parts=tuple(part or ()), output=output,
         plan_output=stagger_output, figure=figure,
     )  # fmt: skip
-    report = _run(request, console)
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else offset_table.of(report))
+    found = _run(request, console, report, figures)
+    emit(json_text(found) if format is Format.JSON else offset_table.of(found))
 
 
 def _named(traces: list[Path] | None) -> tuple[Path, ...]:
@@ -105,22 +107,22 @@ def _require_alone(*others: object) -> None:
         raise UsageError(
             "a scenario brings its own traffic, cluster and mechanisms",
             where="--scenario",
-            fix="leave out TRACE and all options but --format",
+            fix="leave out TRACE and all options but --format, --report and --figures",
         )
 
 
-def _of_scenario(path: Path, console: Console, format: Format) -> None:
+def _of_scenario(path: Path, console: Console, page: Path | None, figures: Path | None, format: Format) -> None:
     """Print what becomes of a capacity claim."""
     from easybalance_sim.simulate.capacity.run import UNITS, run
 
     report = run(path, console.progress("asking what the cluster sustains", UNITS))
-    document = {"scenario": str(path), **report.to_dict(), "explained": report.explained(), "notes": console.notes}
-    as_json = format is Format.JSON
-    emit(json.dumps(document, indent=2, allow_nan=False) if as_json else offset_table.of_scenario(document))
+    claim = {"scenario": str(path), **report.to_dict(), "explained": report.explained(), "notes": console.notes}
+    report_file.write(page, figures, claim)
+    emit(json_text(claim) if format is Format.JSON else offset_table.of_scenario(claim))
 
 
-def _run(request: OffsetRequest, console: Console) -> dict[str, Any]:
-    """The report; the figure is drawn when all of it is there."""
+def _run(request: OffsetRequest, console: Console, page: Path | None, figures: Path | None) -> dict[str, Any]:
+    """The report; the figure and the page are drawn when all of it is there."""
     from easybalance_sim.mechanisms.run import offset as run
 
     report = run(request, console)
@@ -131,4 +133,5 @@ def _run(request: OffsetRequest, console: Console) -> dict[str, Any]:
         write_text(request.figure, svg_of(report))
         report["files"]["figure"] = str(request.figure)
     report["notes"] = console.notes
+    report_file.write(page, figures, report)
     return report

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
-from easybalance_sim.cli import options, plan_options, rebalance_options, rebalance_table, report_table
+from easybalance_sim.cli import (
+    options,
+    plan_options,
+    rebalance_options,
+    rebalance_table,
+    report_file,
+    report_table,
+)
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 
 def rebalance(
@@ -43,6 +51,8 @@ def rebalance(
     phase: options.Phase = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Let control loops serve one trace side by side: never re-plan, one offline plan, what engines ship, and ours.
@@ -55,32 +65,35 @@ def rebalance(
     Example: ebsim rebalance traces/tinymoe.parquet --loop static --loop guarded --hours 2
     """
     console = Console()
+    report_file.require(report, figures, [*traces, cluster, current])
     report_table.warn_of_first_run(console)
     from easybalance_sim.planning.session import Settings
     from easybalance_sim.rebalancing.request import LOOPS, RebalanceRequest
     from easybalance_sim.simulate.rebalance.controllers.guarded import Guard
 
-    settings = Settings(
-        traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node,
-        slots_per_rank=slots_per_rank, model=model, profile=profile, phase=phase, workloads=tuple(workload or ()),
-        window_steps=window_steps, window_seconds=window_seconds, all_to_all=all_to_all, step_tokens=step_tokens,
-        seed=seed, device=device, overlap=overlap,
-    )  # fmt: skip
-    guard = Guard(
-        min_gain=min_gain, confirm=confirm, certainty=certainty, cooldown=cooldown, min_interval=min_interval,
-        horizon=horizon, step_limit=step_limit,
-    )  # fmt: skip
     request = RebalanceRequest(
-        settings=settings, current=current, first=first, loops=tuple(loop or LOOPS), step_s=step_ms / 1e3,
-        other_s=other_ms / 1e3, pause_s=pause_s, hours=hours, cold_start=cold_start,
-        guard=guard,
+        settings=Settings(
+            traces=tuple(traces), cluster=cluster, ranks=ranks, ranks_per_node=ranks_per_node,
+            slots_per_rank=slots_per_rank, model=model, profile=profile, phase=phase, workloads=tuple(workload or ()),
+            window_steps=window_steps, window_seconds=window_seconds, all_to_all=all_to_all, step_tokens=step_tokens,
+            seed=seed, device=device, overlap=overlap,
+        ),
+        current=current, first=first, loops=tuple(loop or LOOPS), step_s=step_ms / 1e3, other_s=other_ms / 1e3,
+        pause_s=pause_s, hours=hours, cold_start=cold_start, guard=Guard(
+            min_gain=min_gain, confirm=confirm, certainty=certainty, cooldown=cooldown, min_interval=min_interval,
+            horizon=horizon, step_limit=step_limit,
+        ),
     )  # fmt: skip
-    report = _run(request, console, sweep=sweep, by=by)
-    report["notes"] = console.notes
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else rebalance_table.of(report))
+    _tell(_run(request, console, sweep=sweep, by=by), report, figures, format)
+
+
+def _tell(found: dict[str, Any], page: Path | None, figures: Path | None, format: Format) -> None:
+    report_file.write(page, figures, found)
+    emit(json_text(found) if format is Format.JSON else rebalance_table.of(found))
 
 
 def _run(request: Any, console: Console, *, sweep: bool, by: str) -> dict[str, Any]:
+    """The report, with what was noted."""
     from easybalance_sim.errors import UsageError
     from easybalance_sim.rebalancing.run import rebalance as run
     from easybalance_sim.rebalancing.strata import rebalance_by
@@ -89,5 +102,5 @@ def _run(request: Any, console: Console, *, sweep: bool, by: str) -> dict[str, A
     if sweep and by:
         raise UsageError("--sweep and --by exclude each other", fix="name one --phase or --workload for the sweep")
     if by:
-        return rebalance_by(by, request, console)
-    return sweep_loops(request, console) if sweep else run(request, console)
+        return {**rebalance_by(by, request, console), "notes": console.notes}
+    return {**(sweep_loops if sweep else run)(request, console), "notes": console.notes}

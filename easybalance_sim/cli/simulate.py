@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easybalance_sim.cli import options, report_table, simulate_options
+from easybalance_sim.cli import options, report_file, report_table, simulate_options
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.deployment.request import SimulateRequest
@@ -25,6 +25,8 @@ def simulate(
     seed: simulate_options.Seed = None,
     ttft_ms: simulate_options.TtftMs = None,
     tpot_ms: simulate_options.TpotMs = None,
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Serve a scenario's requests twice, with the plan before and the plan after, and say what they get.
@@ -38,18 +40,22 @@ def simulate(
     Example: ebsim simulate scenarios/steady-chat.toml
     """
     console = Console()
+    report_file.require(report, figures, [scenario, *(trace or ())])
     report_table.warn_of_first_run(console)
     from easybalance_sim.deployment.run import simulate as run
     from easybalance_sim.deployment.scenario import is_claim
 
     if is_claim(scenario):
         _require_alone(plan, baseline, trace, arrivals, rate, duration, overlap, seed, ttft_ms, tpot_ms)
-        _of_claim(scenario, console, format)
+        claim = _of_claim(scenario, console)
+        report_file.write(report, figures, claim)
+        _emit_claim(claim, format)
         return
     request = request_of(scenario, plan, baseline, trace, arrivals, rate, duration, overlap, seed, ttft_ms, tpot_ms)
-    report = run(request, console)
-    report["notes"] = console.notes
-    _emit(report, format)
+    found = run(request, console)
+    found["notes"] = console.notes
+    report_file.write(report, figures, found)
+    _emit(found, format)
 
 
 def request_of(
@@ -69,7 +75,7 @@ def request_of(
 def _emit(report: dict[str, Any], format: Format) -> None:
     from easybalance_sim.cli import simulate_table
 
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else simulate_table.of(report))
+    emit(json_text(report) if format is Format.JSON else simulate_table.of(report))
 
 
 def _sources(words: list[str]) -> dict[str, Path]:
@@ -85,16 +91,21 @@ def _require_alone(*others: object) -> None:
 
     if any(other not in (None, "", []) for other in others):
         raise UsageError(
-            "a capacity claim brings its own traffic and mechanisms", where="simulate", fix="leave out all but --format"
+            "a capacity claim brings its own traffic and mechanisms",
+            where="simulate",
+            fix="leave out all but --format, --report and --figures",
         )
 
 
-def _of_claim(path: Path, console: Console, format: Format) -> None:
-    """Print what becomes of a capacity claim."""
-    from easybalance_sim.cli import offset_table
+def _of_claim(path: Path, console: Console) -> dict[str, Any]:
+    """What becomes of a capacity claim."""
     from easybalance_sim.simulate.capacity.run import UNITS, run
 
     report = run(path, console.progress("asking what the cluster sustains", UNITS))
-    document = {"scenario": str(path), **report.to_dict(), "explained": report.explained(), "notes": console.notes}
-    as_json = format is Format.JSON
-    emit(json.dumps(document, indent=2, allow_nan=False) if as_json else offset_table.of_scenario(document))
+    return {"scenario": str(path), **report.to_dict(), "explained": report.explained(), "notes": console.notes}
+
+
+def _emit_claim(claim: dict[str, Any], format: Format) -> None:
+    from easybalance_sim.cli import offset_table
+
+    emit(json_text(claim) if format is Format.JSON else offset_table.of_scenario(claim))

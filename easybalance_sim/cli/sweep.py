@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from easybalance_sim.cli import options, plan_options, report_table, sweep_options, sweep_table
+from easybalance_sim.cli import options, plan_options, report_file, report_table, sweep_options, sweep_table
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.sweep.request import SweepRequest
@@ -43,6 +43,8 @@ def sweep(
     dask: options.Dask = "",
     figure: sweep_options.Figure = None,
     output: sweep_options.Output = None,
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Show what redundant slots win on held-out traffic and how much KV cache they cost, and mark the knee.
@@ -53,6 +55,7 @@ def sweep(
     Example: ebsim sweep traces/tinymoe.parquet --redundancy 0,1 --per-layer --figure sweep.svg
     """
     console = Console()
+    report_file.require(report, figures, [*traces, cluster, figure, output])
     asked = sweep_options.Numbers.of(ranks, slots_per_rank, redundancy, window_steps)
     report_table.warn_of_first_run(console)
     from easybalance_sim.planning.request import PlanRequest
@@ -73,8 +76,9 @@ def sweep(
         plan=plan, slots_per_rank=asked.slots_per_rank, redundancy=asked.redundancy, ranks=asked.ranks,
         window_steps=asked.window_steps, per_layer=per_layer, kv_dtype=kv_cache_dtype, figure=figure,
     )  # fmt: skip
-    report = _run(request, console)
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else sweep_table.of_sweep(report))
+    found = _run(request, console)
+    report_file.write(report, figures, found)
+    emit(json_text(found) if format is Format.JSON else sweep_table.of_sweep(found))
 
 
 def _run(request: SweepRequest, console: Console) -> dict[str, Any]:

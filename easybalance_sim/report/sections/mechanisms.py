@@ -110,8 +110,9 @@ def _replicas(part: Part) -> Section:
             rows=tuple(
                 (
                     row["rule"], row["sensor"], f"{row['balance']['step_mean']:.3f}",
-                    f"{row['balance']['step_p99']:.2f}", *(microseconds(row[key]) for key in ("saved_us", "sensor_us", "budget_us")), row["budget_source"],
-                    microseconds(row["net_us"]),
+                    f"{row['balance']['step_p99']:.2f}",
+                    *(microseconds(row[key]) for key in ("saved_us", "sensor_us", "budget_us")),
+                    row["budget_source"], microseconds(row["net_us"]),
                 )
                 for row in part["rows"]
             ),
