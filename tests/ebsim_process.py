@@ -29,10 +29,12 @@ def ebsim(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str
     return python("-m", "easybalance_sim", *arguments, cwd=cwd, env=env)
 
 
-def ebsim_here(*arguments: str | Path) -> Done:
-    """The command in this process: for the many small refusals, where starting Python would take most of the time."""
+def ebsim_here(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:
+    """The command in this process, which starts no Python: where a test of the same command has a process already."""
     command, out, err = ["ebsim", *map(str, arguments)], io.StringIO(), io.StringIO()
     with (
+        contextlib.chdir(cwd or Path.cwd()),
+        mock.patch.dict(os.environ, env or {}),
         mock.patch.object(sys, "argv", command),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -54,11 +56,13 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def python(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:
+def python(
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> Done:
     """Run this Python with the package importable from any folder."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=cwd, env=environment(env),
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=cwd, env=environment(env), input=stdin,
     )  # fmt: skip
 
 

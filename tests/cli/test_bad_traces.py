@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from easybalance_sim.trace.schema import METADATA_KEY
+from tests.ebsim_process import ebsim, ebsim_here
 from tests.trace_files import Columns, arrow_table, random_columns, token_meta, write_trace
 
 META = token_meta(layers=(3, 5), experts=8, top_k=2)
@@ -174,8 +173,7 @@ CASES: dict[str, tuple[Maker, tuple[str, ...]]] = {
 def test_one_line_and_exit_2(tmp_path: Path, name: str) -> None:
     make, says = CASES[name]
     path = make(tmp_path / "t.parquet")
-    command = [sys.executable, "-m", "easybalance_sim", "trace", "check", "-q", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = ebsim_here("trace", "check", "-q", path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith(f"ebsim: error: {path}")
     for piece in says:
@@ -184,6 +182,5 @@ def test_one_line_and_exit_2(tmp_path: Path, name: str) -> None:
 
 def test_the_trace_that_is_spoilt_here_is_good_before(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.parquet", good(), META, row_group=5)
-    command = [sys.executable, "-m", "easybalance_sim", "trace", "check", "-q", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = ebsim("trace", "check", "-q", path)
     assert (done.returncode, done.stderr) == (0, "") and "10 tokens, 5 steps" in done.stdout

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(folder: Path) -> dict[str, Any]:
     """Everything there is to ask, of one pool."""
-    done = ebsim("capacity", small_scenario(folder), *QUICK, *PLANS, *ASKED, "--format", "json")
+    done = ebsim_here("capacity", small_scenario(folder), *QUICK, *PLANS, *ASKED, "--format", "json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -104,7 +104,7 @@ def test_the_table_says_it_in_a_hundred_columns(folder: Path) -> None:
 
 def test_of_two_pools_the_other_one_stays(folder: Path) -> None:
     path = small_scenario(folder, TWO_POOLS)
-    done = ebsim("capacity", path, *QUICK, *PLANS, "--fewest-gpus", "--rate", "50", "--format", "json")
+    done = ebsim_here("capacity", path, *QUICK, *PLANS, "--fewest-gpus", "--rate", "50", "--format", "json")
     assert done.returncode == 0, done.stderr
     prefill, decode = json.loads(done.stdout)["fewest_gpus"]
     assert (prefill["role"], prefill["others_stay"]) == ("prefill", {"decode": 4})

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.ebsim_process import Done, ebsim, ebsim_here
 from tests.gate_reports import good_report
 
 
-def _gate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "easybalance_sim", "gate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+def _gate(*arguments: str | Path) -> Done:
+    return ebsim("gate", *arguments)
 
 
 def _report(tmp_path: Path, **changes: Any) -> Path:
@@ -47,9 +45,9 @@ def test_insufficient_evidence_exits_3(tmp_path: Path) -> None:
 def test_criteria_file_changes_the_verdict(tmp_path: Path) -> None:
     criteria = tmp_path / "gate.toml"
     criteria.write_text("p99_imbalance_drop_min = 0.9\n", encoding="utf-8")
-    assert _gate(_report(tmp_path), "--criteria", criteria).returncode == 1
+    assert ebsim_here("gate", _report(tmp_path), "--criteria", criteria).returncode == 1
     criteria.write_text("p99_imbalance_drop_min = 0.6\n", encoding="utf-8")
-    assert _gate(_report(tmp_path), "--criteria", criteria).returncode == 0
+    assert ebsim_here("gate", _report(tmp_path), "--criteria", criteria).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def test_bad_input_exits_2_with_one_line(report: str | None, criteria: str, mess
     limits.write_text(criteria, encoding="utf-8")
     if report is not None:
         path.write_text(report, encoding="utf-8")
-    done = _gate(path, "--criteria", limits)
+    done = ebsim_here("gate", path, "--criteria", limits)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -75,6 +73,6 @@ def test_bad_input_exits_2_with_one_line(report: str | None, criteria: str, mess
 
 
 def test_help_has_an_example() -> None:
-    done = _gate("--help")
+    done = ebsim_here("gate", "--help")
     assert done.returncode == 0
     assert "ebsim gate report.json" in " ".join(done.stdout.split())

@@ -19,8 +19,9 @@ def test_replies_become_a_trace_that_can_be_planned_on(tmp_path: Path) -> None:
                  cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("wrote t.parquet: ") and "3 layers × 8 experts, top-2" in done.stdout
-    planned = ebsim("plan", "t.parquet", "--ranks", "2", "--ranks-per-node", "2", "--policy", "eplb", "-o", "p.json",
-                    cwd=tmp_path)  # fmt: skip
+    planned = ebsim_here(
+        "plan", "t.parquet", "--ranks", "2", "--ranks-per-node", "2", "--policy", "eplb", "-o", "p.json", cwd=tmp_path
+    )
     assert planned.returncode in (0, 1, 3), planned.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +12,27 @@ import pyarrow.parquet as pq
 import pytest
 
 from easybalance_sim.trace.schema import TraceMeta
-from tests.ebsim_process import ebsim_here
+from tests.ebsim_process import Done, ebsim, ebsim_here
 
 SAMPLE = Path(__file__).parents[2] / "traces" / "tinymoe.parquet"
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "easybalance_sim", "trace", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+def run(*arguments: str | Path) -> Done:
+    return ebsim("trace", *arguments)
 
 
-def run_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """`run` in this process: for the many small refusals, where starting Python would take most of the time."""
+def run_here(*arguments: str | Path) -> Done:
     return ebsim_here("trace", *arguments)
 
 
 def run_json(*arguments: str | Path) -> dict[str, Any]:
-    done = run(*arguments, "--format", "json")
+    done = run_here(*arguments, "--format", "json")
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 
 
-def refused(done: subprocess.CompletedProcess[str], says: str) -> None:
+def refused(done: Done, says: str) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("ebsim: error: ") and done.stderr.count("\n") == 1
@@ -64,7 +60,7 @@ def test_check_says_which_what_ifs_a_trace_supports() -> None:
     assert {name for name, one in known[SAMPLE].items() if not one["supported"]} == {
         "router offsets", "stability of offsets", "re-routing"
     }  # fmt: skip
-    table = run("check", SAMPLE).stdout
+    table = run_here("check", SAMPLE).stdout
     assert "router offsets        no   the trace holds no scores to choose experts by: record with all_scores" in table
 
 
@@ -103,9 +99,9 @@ def test_summary_says_which_experts_go_together(tmp_path: Path) -> None:
     lifts = [pair["lift"] for pair in found["strongest"]]
     assert len(lifts) == 5 and min(lifts) > 3
     best = found["strongest"][0]
-    table = run("summary", SAMPLE).stdout
+    table = run_here("summary", SAMPLE).stdout
     assert f"L{best['layer']}/E{best['experts'][0]}+E{best['experts'][1]} ({best['lift']:.1f}×)" in table
-    assert run("synthesise", "power-law", "-o", tmp_path / "noise.parquet", "--steps", "64").returncode == 0
+    assert run_here("synthesise", "power-law", "-o", tmp_path / "noise.parquet", "--steps", "64").returncode == 0
     noise = run_json("summary", tmp_path / "noise.parquet")["coactivation"]
     assert noise["strong_share"] == pytest.approx(noise["by_chance"], abs=0.02)
 
@@ -114,7 +110,7 @@ def test_summary_tells_noise_from_drift(tmp_path: Path) -> None:
     readings = {}
     for kind in ("power-law", "tenant-shift"):
         out = tmp_path / f"{kind}.parquet"
-        assert run("synthesise", kind, "-o", out, "--layers", "2", "--steps", "256").returncode == 0
+        assert run_here("synthesise", kind, "-o", out, "--layers", "2", "--steps", "256").returncode == 0
         assert (tmp_path / f"{kind}.truth.json").exists()
         readings[kind] = run_json("summary", out)
     assert readings["power-law"]["all_layers"]["over_dispersion"] == pytest.approx(1, abs=0.15)
@@ -138,7 +134,8 @@ def test_convert_routed_tokens_then_check(tmp_path: Path) -> None:
     assert found["phases"] == {"decode": found["tokens"]}
     assert f"note: {480 - found['tokens']} of 480 tokens left out" in done.stderr
     assert (
-        run("convert", tmp_path / "routed.parquet", "-o", tmp_path / "all.parquet", "--drain", *flags).returncode == 0
+        run_here("convert", tmp_path / "routed.parquet", "-o", tmp_path / "all.parquet", "--drain", *flags).returncode
+        == 0
     )
     assert run_json("check", tmp_path / "all.parquet")["tokens"] == 480
 
@@ -146,7 +143,7 @@ def test_convert_routed_tokens_then_check(tmp_path: Path) -> None:
 def test_convert_counts_prints_each_file(tmp_path: Path) -> None:
     table = pa.table({"seqlen": ["4k", "8k"], "layer": [0, 0], "counts": [[4, 2, 1, 1], [1, 1, 3, 3]]})
     pq.write_table(table, tmp_path / "counts.parquet")
-    done = run("convert", tmp_path / "counts.parquet", "-o", tmp_path / "o.parquet", "--top-k", "2")
+    done = run_here("convert", tmp_path / "counts.parquet", "-o", tmp_path / "o.parquet", "--top-k", "2")
     assert done.returncode == 0
     assert f"wrote {tmp_path / 'o-4k.parquet'}: 4 tokens, 1 window, 1 layers × 4 experts" in done.stdout
     found = run_json("summary", tmp_path / "o-4k.parquet", tmp_path / "o-8k.parquet", "--ranks", "2")
@@ -196,17 +193,17 @@ def test_check_and_convert_name_row_and_layer(
     trace, out = write_trace(tmp_path / "bad.parquet", ids, steps), tmp_path / "out.parquet"
     refused(run_here("check", trace), says)
     out.write_text("old")
-    refused(run("convert", trace, "-o", out), says)
+    refused(run_here("convert", trace, "-o", out), says)
     assert out.read_text() == "old"
 
 
 def test_warm_up_steps_are_dropped_with_a_note(tmp_path: Path) -> None:
     ids = [[0, 1, 2, 3]] * 4 + [[4, 5, 6, 7], [1, 2, 3, 4]]
     trace = write_trace(tmp_path / "warm.parquet", ids, [0, 0, 1, 1, 2, 2])
-    done = run("check", trace)
+    done = run_here("check", trace)
     assert done.returncode == 0 and "2 tokens, 1 steps" in done.stdout
     assert "note: 4 warm-up tokens" in done.stderr
-    assert run("convert", trace, "-o", tmp_path / "out.parquet").returncode == 0
+    assert run_here("convert", trace, "-o", tmp_path / "out.parquet").returncode == 0
     assert run_json("check", tmp_path / "out.parquet")["notes"] == []
 
 
