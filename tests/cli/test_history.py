@@ -13,7 +13,7 @@ import pytest
 from easybalance_sim.errors import PlanError
 from easybalance_sim.plan.history import LOG, add, read_history
 from easybalance_sim.plan.planfile import read_plan
-from tests.ebsim_process import PATIENCE_S, ebsim, ebsim_here, environment, one_line
+from tests.ebsim_process import PATIENCE_S, ebsim, ebsim_here, environment, one_line, python
 from tests.histories import plan_files, write_history
 
 
@@ -22,12 +22,12 @@ def test_a_history_from_the_first_plan_to_the_way_back(tmp_path: Path) -> None:
     added = ebsim("history", "generations", "--add", first, "--note", "the first", cwd=tmp_path)
     assert (added.returncode, added.stderr) == (0, "")
     assert "→  1  " in added.stdout and "the first" in added.stdout and "1.250" in added.stdout
-    assert ebsim("history", "generations", "--add", second, cwd=tmp_path).returncode == 0
-    back = ebsim("history", "generations", "--rollback", "1", "-o", "old.json", "--note", "slower", cwd=tmp_path)
+    assert ebsim_here("history", "generations", "--add", second, cwd=tmp_path).returncode == 0
+    back = ebsim_here("history", "generations", "--rollback", "1", "-o", "old.json", "--note", "slower", cwd=tmp_path)
     assert back.returncode == 0 and (tmp_path / "old.json").read_bytes() == first.read_bytes()
-    listed = ebsim("history", "generations", cwd=tmp_path)
+    listed = ebsim_here("history", "generations", cwd=tmp_path)
     assert listed.stdout == back.stdout and "rolled back: slower" in listed.stdout.splitlines()[-1]
-    content = json.loads(ebsim("history", "generations", "--format", "json", cwd=tmp_path).stdout)
+    content = json.loads(ebsim_here("history", "generations", "--format", "json", cwd=tmp_path).stdout)
     assert (set(content), content["in_force"]) == ({"folder", "in_force", "records", "notes"}, 1)
     assert [record["event"] for record in content["records"]] == ["added", "added", "rolled back"]
     assert content["records"][1]["plan_fingerprint"] == read_plan(second).fingerprint()
@@ -59,17 +59,19 @@ def test_damage_is_one_line_with_record_and_file(tmp_path: Path) -> None:
     write_history(tmp_path)
     plan = tmp_path / "history" / "generation-0002.json"
     plan.write_text(plan.read_text().replace("policy 2", "policy 3"))
-    done = ebsim("history", "history", cwd=tmp_path)
+    done = ebsim_here("history", "history", cwd=tmp_path)
     assert done.returncode == 2
     assert "history/generation-0002.json: record 2: the plan file is not the one that was added" in one_line(done)
 
 
+# Python is started once; each command is a child of its own, which one moment kills.
 DYING = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
+from easybalance_sim.cli import commands
 from easybalance_sim.cli.app import main
 
-moment, calls = int(sys.argv.pop(1)), 0
+calls = 0
 def dying(what, late):
     def call(*args, **more):
         global calls
@@ -90,57 +92,75 @@ def half(path, content):
 write = Path.write_bytes
 Path.write_bytes, Path.replace, Path.mkdir = half, dying(Path.replace, True), dying(Path.mkdir, True)
 Path.chmod, os.fsync = dying(Path.chmod, False), dying(os.fsync, False)
-main()
+returned = []
+for moment, *arguments in json.load(sys.stdin):
+    child = os.fork()
+    if not child:
+        sys.argv, sys.stdout = ["ebsim", "history", *arguments], open(os.devnull, "w")
+        main()
+    returned.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(returned))
 """
 STAGES = 12
 """Calls of an `--add` that change or sync something: folder, plan file and log (each written, synced, given its rights,
 renamed, its folder synced), the plan file's name."""
 
 
-def _killed_at(moment: int, *arguments: str | Path) -> int:
-    command = [sys.executable, "-c", DYING, str(moment), "history", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S, env=environment()).returncode
+def _killed_at(commands: dict[int, tuple[str | Path, ...]]) -> dict[int, int]:
+    """What each `ebsim history` returned that was killed at its moment."""
+    done = python("-c", DYING, stdin=json.dumps([[moment, *map(str, said)] for moment, said in commands.items()]))
+    assert (done.returncode, done.stderr) == (0, "")
+    return dict(zip(commands, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize("moment", range(1, STAGES + 2))
-def test_kill_at_every_stage_of_an_add(moment: int, tmp_path: Path) -> None:
+def test_kill_at_every_stage_of_an_add(tmp_path: Path) -> None:
+    moments = range(1, STAGES + 2)
     plans = plan_files(tmp_path, 2)
-    folder = tmp_path / "history"
-    add(folder, plans[0])
-    before, log = read_history(folder), (folder / LOG).read_bytes()
-    returned = _killed_at(moment, folder, "--add", plans[1])
-    assert returned == (-signal.SIGKILL if moment <= STAGES else 0)
-    after = read_history(folder)
-    assert after.plan_bytes(1) == plans[0].read_bytes()
-    if len(after.records) == 1:
-        assert (after, (folder / LOG).read_bytes()) == (before, log)
-        add(folder, plans[1])
-    assert read_history(folder).plan_bytes(2) == plans[1].read_bytes()
+    folders = {moment: tmp_path / f"history{moment}" for moment in moments}
+    for folder in folders.values():
+        add(folder, plans[0])
+    before = {moment: (read_history(folder), (folder / LOG).read_bytes()) for moment, folder in folders.items()}
+    returned = _killed_at({moment: (folder, "--add", plans[1]) for moment, folder in folders.items()})
+    for moment, folder in folders.items():
+        assert returned[moment] == (-signal.SIGKILL if moment <= STAGES else 0), moment
+        after = read_history(folder)
+        assert after.plan_bytes(1) == plans[0].read_bytes()
+        if len(after.records) == 1:
+            assert (after, (folder / LOG).read_bytes()) == before[moment]
+            add(folder, plans[1])
+        assert read_history(folder).plan_bytes(2) == plans[1].read_bytes()
 
 
-@pytest.mark.parametrize("moment", [1, 2, 5, 7, 8, 11, 12])
-def test_kill_during_the_first_add(moment: int, tmp_path: Path) -> None:
+def test_kill_during_the_first_add(tmp_path: Path) -> None:
     """There is no history before, or a whole one."""
     (plan,) = plan_files(tmp_path, 1)
-    assert _killed_at(moment, tmp_path / "history", "--add", plan) == -signal.SIGKILL
-    try:
-        assert read_history(tmp_path / "history").plan_bytes(1) == plan.read_bytes()
-    except PlanError as error:
-        assert error.what == "there is no history here"
-        add(tmp_path / "history", plan)
-    assert len(read_history(tmp_path / "history").records) == 1
+    folders = {moment: tmp_path / f"history{moment}" for moment in (1, 2, 5, 7, 8, 11, 12)}
+    returned = _killed_at({moment: (folder, "--add", plan) for moment, folder in folders.items()})
+    assert set(returned.values()) == {-signal.SIGKILL}, returned
+    for moment, folder in folders.items():
+        try:
+            assert read_history(folder).plan_bytes(1) == plan.read_bytes()
+        except PlanError as error:
+            assert error.what == "there is no history here", moment
+            add(folder, plan)
+        assert len(read_history(folder).records) == 1
 
 
-@pytest.mark.parametrize("moment", [2, 3, 5, 7, 10, 11])
-def test_kill_during_a_way_back(moment: int, tmp_path: Path) -> None:
+def test_kill_during_a_way_back(tmp_path: Path) -> None:
     """The target is the old file or the whole plan, and a record is there only when the plan is."""
-    write_history(tmp_path)
-    folder, target = tmp_path / "history", tmp_path / "plan3.json"
-    old = target.read_bytes()
-    assert _killed_at(moment, folder, "--rollback", "1", "-o", target) == -signal.SIGKILL
-    history = read_history(folder)
-    assert target.read_bytes() in (old, history.plan_bytes(1))
-    assert len(history.records) == 4 or target.read_bytes() == history.plan_bytes(1)
+    places = {moment: tmp_path / str(moment) for moment in (2, 3, 5, 7, 10, 11)}
+    commands: dict[int, tuple[str | Path, ...]] = {}
+    for moment, place in places.items():
+        place.mkdir()
+        write_history(place)
+        commands[moment] = (place / "history", "--rollback", "1", "-o", place / "plan3.json")
+    old = (places[2] / "plan3.json").read_bytes()
+    returned = _killed_at(commands)
+    assert set(returned.values()) == {-signal.SIGKILL}, returned
+    for moment, place in places.items():
+        history, target = read_history(place / "history"), place / "plan3.json"
+        assert target.read_bytes() in (old, history.plan_bytes(1)), moment
+        assert len(history.records) == 4 or target.read_bytes() == history.plan_bytes(1), moment
 
 
 def test_many_add_at_once(tmp_path: Path) -> None:
