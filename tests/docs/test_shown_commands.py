@@ -8,6 +8,7 @@ reads a file that nothing makes, fails.
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,13 @@ def test_blocks_of_python_run(stage: Stage, capsys: pytest.CaptureFixture[str]) 
         run_block("trace-format.md")
         run_block("plan-format.md")
     assert capsys.readouterr().out.startswith("window_search accepted 8 72\n0 (")
+
+
+def test_every_key_of_a_plan_is_explained(stage: Stage) -> None:
+    stage.run("explain", "plan.json")
+    rows = re.findall(r"^\| (`[^|]+) \|", (ROOT / "docs" / "plan-format.md").read_text("utf-8"), re.MULTILINE)
+    explained = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+    assert explained - {"parent_ranks"} == set(json.loads((stage.folder / "plan.json").read_text("utf-8")))
 
 
 def test_the_parts_of_the_page_are_those_that_are_explained(stage: Stage) -> None:
