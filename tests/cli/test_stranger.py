@@ -1,5 +1,7 @@
 """The way of somebody who has never seen this: plan, read, show, export, lint and gate, in an empty folder.
 
+The table that comes first is the one in the README.
+
 Every step is a process of its own, as typed. By default the command is the one of this environment, which the README's
 own test command has installed; `pytest -m slow` installs the checkout into a fresh virtual environment first.
 """
@@ -21,6 +23,7 @@ from xml.etree import ElementTree
 import pytest
 
 from easybalance_sim.plan.planfile import read_plan
+from tests.docs.readme_output import OUTPUT, README, block_after
 from tests.ebsim_process import ROOT, Done
 
 WHOLE_WAY_S = 300.0
@@ -85,6 +88,7 @@ def _install(clone: Path) -> Path:
 
 def test_the_whole_way(stranger: Stranger) -> None:
     table = stranger.succeeds("ebsim plan traces/tinymoe.parquet -o plan.json --report report.html")
+    assert table == block_after(OUTPUT, README.read_text("utf-8")), "make it anew: python -m tests.docs.readme_output"
     assert table.startswith("ACCEPTED: window_search, written to plan.json\n")
     page = (stranger.folder / "report.html").read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
