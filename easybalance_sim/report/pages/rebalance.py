@@ -12,12 +12,18 @@ from easybalance_sim.report.choosing import Choice, marked
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
 from easybalance_sim.report.numbers import microseconds, slug
 from easybalance_sim.report.provenance import provenance
-from easybalance_sim.report.sections.control_loops import HOUR_S, best_of, saved_words, sections
+from easybalance_sim.report.sections.control_loops import (
+    HOUR_S,
+    LITTLE,
+    advised_of,
+    best_of,
+    saved_words,
+    sections,
+    still_of,
+)
 from easybalance_sim.report.words import change, many, size
 
 Run = Mapping[str, Any]
-LITTLE = 0.001
-"""Of an hour; a loop that saves less is not worth its trouble."""
 
 
 def page(document: Run, made_by: MadeBy) -> Page:
@@ -28,13 +34,13 @@ def page(document: Run, made_by: MadeBy) -> Page:
 
 
 def _of_run(run: Run, made_by: MadeBy) -> Page:
-    best, never = best_of(run), run["loops"][0]
+    best, never = advised_of(run), run["loops"][0]
     return Page(
         title=_title(run),
         subtitle=_subtitle(run),
         headline=_headline(run),
         key=(
-            Fact(label="best loop", value=best["policy"]),
+            Fact(label="loop", value=best["policy"]),
             Fact(label="saved", value=saved_words(best), note="against never re-planning, pauses counted"),
             Fact(
                 label="step P99 as requests see it",
@@ -60,14 +66,25 @@ def _headline(run: Run) -> Headline:
         others = "" if best is never else f" The best of them, {best['policy']}, saves {saved_words(best)}."
         text = f"No loop saves a thousandth of the time: keep the plan in force.{others}"
         return Headline(mood=Mood.NEUTRAL, word="KEEP THE PLAN", text=text, lines=lines)
+    still, advised = still_of(run), advised_of(run)
     if not best["replans"]:
         text = f"{best['policy']} saves {saved_words(best)} without a single re-plan; re-planning adds nothing here."
         return Headline(mood=Mood.GOOD, word="PLAN ONCE", text=text, lines=lines)
-    text = (
-        f"{best['policy']} saves {saved_words(best)} with {many(best['replans'], 're-plan')} that move "
-        f"{size(best['bytes'])} and stop serving for {best['pause_s']:,.2f} s."
-    )
+    more = best["saved_s_per_hour"] - still["saved_s_per_hour"]
+    how = f"with {many(best['replans'], 're-plan')} that move {size(best['bytes'])} and {_stops(best)}"
+    if advised is still:
+        text = (
+            f"{still['policy']} saves {saved_words(still)} without a single re-plan; {best['policy']}, {how}, saves "
+            f"only {more:,.1f} s per hour more."
+        )
+        return Headline(mood=Mood.GOOD, word="PLAN ONCE", text=text, lines=lines)
+    beyond = "" if still is never else f": {more:,.1f} s more than {still['policy']}, which moves nothing"
+    text = f"{best['policy']} saves {saved_words(best)} {how}{beyond}."
     return Headline(mood=Mood.GOOD, word="RE-PLAN", text=text, lines=lines)
+
+
+def _stops(loop: Run) -> str:
+    return f"stop serving for {loop['pause_s']:,.2f} s" if loop["pause_s"] else "stop nothing"
 
 
 def _lines(run: Run) -> tuple[str, ...]:

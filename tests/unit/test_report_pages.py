@@ -1,0 +1,172 @@
+"""Pages of everything but plans: what they say of documents that commands printed, and of odd ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from easybalance_sim.report.canvas import inline_svg_of
+from easybalance_sim.report.content import Facts, Figure, MadeBy, Page, Table
+from easybalance_sim.report.html.render import html_of
+from easybalance_sim.report.pages import page_of
+from tests.golden.report.documents.make_golden import FOLDER, SAID, document, documents, said
+from tests.offload_reports import example_report as offload_report
+from tests.sweep_reports import example_report as sweep_report
+
+MADE_BY = MadeBy(command="ebsim", versions={"ebsim": "any"})
+MOST_BYTES = 3_000_000
+
+
+def page(report: dict[str, Any]) -> Page:
+    return page_of(report, MADE_BY)
+
+
+def changed(name: str, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """A document, and what is otherwise."""
+    report = document(name)
+    change(report)
+    return report
+
+
+def _one_loop(report: dict[str, Any]) -> None:
+    report["loops"] = report["loops"][:1]
+
+
+def _nothing_moved(report: dict[str, Any]) -> None:
+    report["loops"] = [loop for loop in report["loops"] if not loop["bytes"]]
+
+
+def _no_timeline(report: dict[str, Any]) -> None:
+    del report["timeline"]
+
+
+def _nobody_served(report: dict[str, Any]) -> None:
+    report["nothing_served"] = True
+    report["verdict"] = ["before: every scored request was refused, the queue was full or they never fit"]
+    report["plans"]["after"] = report["plans"]["before"]
+    for key in ("before", "after"):
+        report[key]["inside_slo"] = report[key]["goodput_per_s"] = 0.0
+        for name in ("ttft_ms", "tpot_ms", "end_to_end_ms"):
+            report[key][name] = dict.fromkeys(report[key][name])
+            for end in report["bracket"][key].values():
+                end[name] = dict.fromkeys(end[name])
+    report["ratios"] = dict.fromkeys(report["ratios"])
+    report["draws"] = [report["ratios"]] * 3
+
+
+def _nothing_known(report: dict[str, Any]) -> None:
+    (pool,) = report["pools"]
+    pool["candidates"], pool["kv_given"] = [], True
+    for key in ("before", "after"):
+        pool[key]["memory_bytes"], pool[key]["check"] = None, None
+
+
+def _no_rate(report: dict[str, Any]) -> None:
+    """No rate holds, no cluster can be, and no layout either."""
+    stated = report["highest_rate"]["stated"]
+    for key in ("before", "after", "even"):
+        stated[key] |= {"rate_per_s": 0.0, "at": None}
+    stated |= {"gain": None, "told_apart": False}
+    report["fewest_gpus"][0] |= {
+        "before": {"gpus": None, "at": None}, "after": {"gpus": None, "at": None},
+        "tried": [{"gpus": 3, "refused": "3 GPUs do not hold the weights"}],
+    }  # fmt: skip
+    for found in (*report["replicas"], *report["parallelism"]):
+        found["rows"] = [row | {"refused": "cannot be", "before": None, "after": None} for row in found["rows"]]
+    report["replicas"][0]["worth_buying"] = None
+    report["parallelism"][0]["best"] = {"before": [], "after": []}
+
+
+def _parts_left_out(report: dict[str, Any]) -> None:
+    for name in ("sensing", "feedback", "replicas", "staggering", "queue"):
+        report[name] = None
+    for front in report["front"]["fronts"]:
+        front["knee"] = None
+
+
+def _one_point() -> dict[str, Any]:
+    report = sweep_report(tokens=False)
+    for curve in report["curves"]:
+        curve["points"] = curve["points"][:1]
+        curve["knee"] = {"seconds": None, "imbalance": None}
+        curve["held_out_windows"] = 0
+    return report
+
+
+def _no_noise() -> dict[str, Any]:
+    report = sweep_report()
+    for curve in report["curves"]:
+        curve["knee"] = {"seconds": None, "imbalance": None}
+        for point in curve["points"]:
+            point["gain"] = {key: {"saved": 0.0, "noise": None, "counts": False} for key in point["gain"]}
+    return report
+
+
+def _only_bounds() -> dict[str, Any]:
+    report = offload_report()
+    report["batches"] = report["batches"][:1]
+    report["batches"][0]["curves"] = report["batches"][0]["curves"][:1]
+    report["batches"][0]["batch"] = None
+    return report
+
+
+ODD: dict[str, Callable[[], dict[str, Any]]] = {
+    "sweep": sweep_report,
+    "one point": _one_point,
+    "no noise": _no_noise,
+    "offload": offload_report,
+    "only bounds": _only_bounds,
+    "one loop": lambda: changed("rebalance", _one_loop),
+    "nothing moved": lambda: changed("rebalance", _nothing_moved),
+    "no timeline": lambda: changed("rebalance", _no_timeline),
+    "strata": lambda: {
+        "by": "phase",
+        "strata": {"1st": document("rebalance"), "2nd": document("rebalance")},
+        "notes": [],
+    },
+    "nobody served": lambda: changed("simulate", _nobody_served),
+    "nothing known": lambda: changed("simulate", _nothing_known),
+    "no rate": lambda: changed("capacity", _no_rate),
+    "parts left out": lambda: changed("offset", _parts_left_out),
+}
+REPORTS: dict[str, Callable[[], dict[str, Any]]] = {**{name: partial(document, name) for name in documents()}, **ODD}
+
+
+@pytest.mark.parametrize("name", documents())
+def test_what_is_said_and_drawn_is_what_it_was(name: str) -> None:
+    wanted = json.loads((FOLDER / f"{name}{SAID}").read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(said(page(document(name))))) == wanted
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_every_report_has_a_page_whose_words_are_whole(kind: str) -> None:
+    found = page(REPORTS[kind]())
+    blocks = [block for section in found.sections for block in section.blocks]
+    names = [*(block.name for block in blocks), *(section.name for section in found.sections)]
+    assert len(set(names)) == len(names) and all(re.fullmatch(r"[a-z0-9_]+", name) for name in names)
+    said = [found.headline.text, *(section.lead for section in found.sections)]
+    said += [text for block in blocks if isinstance(block, Figure) for text in (block.alt, block.conclusion)]
+    for text in said:
+        assert re.fullmatch(r"\S.*[.]", text), text
+        assert not re.search(r"\b(nan|inf|None)\b|  |\.\.|\. \.", text), text
+    for block in blocks:
+        if isinstance(block, Facts):
+            assert all(fact.label and fact.value for fact in block.facts)
+            continue
+        table = block if isinstance(block, Table) else block.chart.table()
+        assert table.rows and all(len(row) == len(table.columns) for row in table.rows), block.name
+
+
+@pytest.mark.parametrize("kind", ["simulate", "one loop", "one point", "only bounds", "no rate", "parts left out"])
+def test_odd_figures_are_drawn_and_pages_stay_small(kind: str) -> None:
+    assert len(html_of(page(REPORTS[kind]())).encode()) < MOST_BYTES
+
+
+def test_a_figure_is_the_same_bytes_each_time() -> None:
+    for figure in page(document("offset")).figures()[:2]:
+        assert inline_svg_of(figure.chart, "a", "") == inline_svg_of(figure.chart, "a", "")
