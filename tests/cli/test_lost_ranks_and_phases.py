@@ -36,7 +36,7 @@ def test_a_plan_for_the_survivors(trace: Path, before: Path, tmp_path: Path) -> 
     assert "note: 3 of 4 ranks are left; " in done.stderr
     assert read_plan(new).parent_ranks == (0, 1, 3)
     table = ebsim("plan", trace, "--current", before, "--lost-ranks", "2", "--policy", "repair", "--force", "-o", new)
-    assert "repair (plan)" in table.stdout and "3 ranks × 6 slots" in table.stdout
+    assert "plan: repair\n" in table.stdout and "3 ranks × 6 slots" in table.stdout
     assert ebsim("replay", trace, "--plan", new).returncode in (0, 1)
     again = ebsim("plan", trace, "--current", new, "--policy", "keep", "--format", "json")
     assert json.loads(again.stdout)["migration"]["moves"] == 0

@@ -13,6 +13,7 @@ import yaml
 from easybalance_sim.gate.github import SUMMARY
 from tests.ebsim_process import ROOT, SAMPLE, Done, ebsim, ebsim_here, one_line
 from tests.gate_reports import good_report, one_case, stressed_report
+from tests.one_text import unbroken
 from tests.unit.test_gate_junit import require_schema
 
 CI = ROOT / "docs" / "ci"
@@ -75,7 +76,7 @@ def test_another_file_is_not_ready_and_the_replay_is_done_all_the_same(
     moved = _with_moved_expert(folder, twice=twice)
     done = _precheck(folder, *ENGINE, "--file", moved, "--junit", junit, "--github")
     assert done.returncode == 1
-    assert done.stdout.startswith(f"NOT READY: lint errors in {moved}\n\nCLEAN: ")
+    assert unbroken(done.stdout).startswith(f"NOT READY: lint errors in {moved} CLEAN: ")
     assert f"::error title=ebsim lint SGLang 0.5.23%3A {rule}::" in done.stderr
     cases = _cases(junit)
     assert cases[f"ebsim lint SGLang 0.5.23/{rule}"] == ["failure"]

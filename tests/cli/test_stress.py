@@ -52,7 +52,7 @@ def test_an_overfitted_plan_is_refused_under_stress_alone(folder: Path, name: st
     assert done.returncode == code
     if code:
         assert done.stdout.startswith("REJECTED (stress.mix-change, stress.burst, ")
-        assert "NO  mix-change     rare " in done.stdout
+        assert "\nNO  mix-change " in done.stdout and "\n      worst case: rare\n" in done.stdout
 
 
 def test_saved_reports_are_judged_by_other_limits(folder: Path, tmp_path: Path) -> None:
