@@ -101,9 +101,12 @@ def _renamed(text: str, name: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Places to a hundredth of a point, the page's own letters, nothing that nobody sees."""
+    """Places to a hundredth of a point, the page's own letters, nothing that nobody sees or the page's style says (the
+    colour of letters, class `tick`)."""
     text = re.sub(r' (?:d|x|y)="[^"<>]+"', lambda found: re.sub(r"(\.\d\d)\d+|\s+$|\n", r"\1", found[0]), text)
     text = re.sub(r' transform="rotate\(-?0 [^"]*"|font-family: [^;"<>]+; ', "", text)
+    text = re.sub(r'(<text style="[^"]*); fill: var\(--ink\)"', r'\1"', text)
+    text = text.replace('style="fill: var(--ink); stroke: var(--ink); stroke-width: 0.8"', 'class="tick"')
     return re.sub(r">\s+<", "><", text)
 
 

@@ -10,7 +10,7 @@ from easybalance_sim.report.charts import heat_map
 from easybalance_sim.report.content import Chart
 from tests.report_pages import bars, front, heat, lines
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "report"
+GOLDEN = Path(__file__).parents[1] / "golden" / "charts"
 CHARTS: dict[str, Chart] = {"heat": heat(2, 3), "bars": bars(), "lines": lines(), "front": front()}
 
 

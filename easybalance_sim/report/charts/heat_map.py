@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.colors import Normalize, TwoSlopeNorm
+from matplotlib import colormaps
+from matplotlib.colors import Colormap, ListedColormap, Normalize, TwoSlopeNorm
+from matplotlib.ticker import MaxNLocator
 
 from easybalance_sim.arrays import FloatArray
 from easybalance_sim.report.canvas import WIDTH
@@ -21,8 +23,12 @@ NUMBERS_UP_TO = 12
 """Columns up to which every cell shows its number."""
 LARGE = 4096
 """Cells."""
-DIM = 0.55
-"""Share of the scale from which a cell is light enough for dark letters."""
+DIM = 0.18
+"""Luminance of a cell from which dark letters stand out more than light ones."""
+DARK = "#010101"
+"""Plain black would be left unsaid in an SVG and take the page's colour of letters."""
+RISING = ListedColormap(colormaps["viridis"](np.linspace(0.2, 0.97, 240)), name="rising")
+"""Without the darkest and the lightest, which a dark or a light page would swallow."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,16 +94,18 @@ class HeatMap:
         found[-1].set_xlabel(self.column)
         bar = drawing.colorbar(image, ax=list(found), fraction=0.05, pad=0.02)
         bar.set_label(self.value)
+        if all(np.all(values[np.isfinite(values)] % 1 == 0) for values in (panel.values for panel in self.panels)):
+            bar.locator = MaxNLocator(nbins=6, integer=True)
         # As paths the colour bar alone would be 50 kB.
         if bar.solids is not None:
             bar.solids.set_rasterized(True)
         bar.outline.set_visible(False)
 
-    def _scale(self) -> tuple[Normalize, str]:
+    def _scale(self) -> tuple[Normalize, str | Colormap]:
         every = np.concatenate([panel.values[np.isfinite(panel.values)] for panel in self.panels])
         low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
         if self.centre is None:
-            return Normalize(low, high if high > low else low + max(1.0, abs(low))), "viridis"
+            return Normalize(low, high if high > low else low + max(1.0, abs(low))), RISING
         away = max(self.centre - low, high - self.centre, abs(self.centre) * 1e-6, 1e-6)
         return TwoSlopeNorm(self.centre, self.centre - away, self.centre + away), "RdYlBu_r"
 
@@ -118,9 +126,9 @@ class HeatMap:
         for (y, x), value in np.ndenumerate(panel.values):
             if not np.isfinite(value):
                 continue
-            light = colours[y, x, :3] @ (0.299, 0.587, 0.114) > DIM
+            light = colours[y, x, :3] ** 2.2 @ (0.2126, 0.7152, 0.0722) > DIM
             text = self.form.format(value)
-            axes.text(x, y, text, ha="center", va="center", fontsize=7, color="#000000" if light else "#ffffff")
+            axes.text(x, y, text, ha="center", va="center", fontsize=7, color=DARK if light else "#ffffff")
 
 
 def _ticks(axis: Any, ids: tuple[int, ...], most: int) -> None:

@@ -91,14 +91,14 @@ class Lines:
         for bound in self.bounds:
             axes.axhline(bound.y, color=INK, linewidth=0.9, linestyle="--")
             axes.annotate(
-                bound.name, (1, bound.y), xycoords=("axes fraction", "data"), xytext=(0, 3),
-                textcoords="offset points", ha="right", fontsize=8,
+                bound.name, (1, bound.y), xycoords=("axes fraction", "data"), xytext=(0, 4),
+                textcoords="offset points", ha="right", fontsize=8, bbox=BEHIND_LETTERS,
             )  # fmt: skip
         if self.log:
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter("{x:g}")
         self._mark_events(axes)
-        if self.y_from is not None:
+        if self.y_from is not None and self.y_from < axes.get_ylim()[1]:
             axes.set_ylim(bottom=self.y_from)
         axes.set_ylabel(self.y)
         axes.grid(axis="y")
@@ -118,5 +118,5 @@ class Lines:
             if named:
                 axes.annotate(
                     event.name, (event.x, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
-                    textcoords="offset points", rotation=90, va="top", fontsize=7.5, bbox=BEHIND_LETTERS,
+                    textcoords="offset points", rotation=90, va="top", fontsize=7.5, bbox=BEHIND_LETTERS, zorder=1.5,
                 )  # fmt: skip

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from itertools import groupby
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -59,7 +60,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     found.globals |= {"style": _style, "svg": _svg, "csv_link": csv_link, "data_of": _data, "numeric": _numeric}
-    found.globals |= {"few_rows": FEW_ROWS, "few_columns": FEW_COLUMNS}
+    found.globals |= {"alone": _alone, "few_rows": FEW_ROWS, "few_columns": FEW_COLUMNS}
     found.filters["shown"] = _shown
     found.tests |= {"figure": _is_figure, "table": _is_table, "facts": _is_facts}
     return found
@@ -77,6 +78,16 @@ def _svg(figure: Figure, prefix: str) -> Markup:
 
 def _data(block: Figure | Table) -> DataTable:
     return block.chart.table() if isinstance(block, Figure) else DataTable(columns=block.columns, rows=block.rows)
+
+
+def _alone(blocks: Sequence[Block]) -> set[str]:
+    """Names of figures with none beside them where two stand in a row."""
+    found: set[str] = set()
+    for is_figure, run in groupby(blocks, key=_is_figure):
+        names = [block.name for block in run]
+        if is_figure and len(names) % 2:
+            found.add(names[-1])
+    return found
 
 
 def _numeric(rows: Sequence[Sequence[Cell]], count: int) -> list[bool]:
