@@ -14,6 +14,7 @@ from easybalance_sim.api.inputs import PathLike
 from easybalance_sim.api.results import JudgedResult
 from easybalance_sim.errors import PlanError
 from easybalance_sim.plan.planfile import PlanDocument, read_plan, write_plan
+from easybalance_sim.report.saved import report_of_plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,13 +61,14 @@ def load_plan(path: PathLike) -> PlanResult:
     Raises `PlanError` for anything but a whole plan file.
     """
     document = read_plan(Path(path))
-    call = f"easybalance_sim.load_plan({os.fspath(path)!r})"
-    return PlanResult(report=_report(document, os.fspath(path)), document=document, call=call)
-
-
-def _report(document: PlanDocument, file: str) -> dict[str, Any]:
-    made = {"verdict": document.verdict, "migration": document.migration}
-    return {**document.evidence, **made, "plan_file": file, "fingerprint": document.fingerprint(), "notes": []}
+    report: dict[str, Any]
+    try:
+        report = report_of_plan(Path(path), document)
+    except PlanError:
+        # What was adopted from an engine, say.
+        made = {"verdict": document.verdict, "migration": document.migration, "plan_file": os.fspath(path)}
+        report = {**made, "fingerprint": document.fingerprint(), "notes": []}
+    return PlanResult(report=report, document=document, call=f"easybalance_sim.load_plan({os.fspath(path)!r})")
 
 
 @contextmanager

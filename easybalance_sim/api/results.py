@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from easybalance_sim.api.inputs import PathLike
+from easybalance_sim.errors import EbsimError, PlanError, UsageError
 from easybalance_sim.files import write_text
 
 if TYPE_CHECKING:
@@ -32,7 +33,11 @@ class Result:
         return f"<{type(self).__name__}: {self.line()}>"
 
     def _repr_html_(self) -> str:
-        return f"<p><code>{html.escape(repr(self))}</code></p>{self.table().to_html(na_rep='–')}"
+        head = f"<p><code>{html.escape(repr(self))}</code></p>"
+        try:
+            return head + self.table().to_html(na_rep="–")
+        except EbsimError:
+            return head
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -59,7 +64,11 @@ class PageResult(Result):
     def _repr_html_(self) -> str:
         from easybalance_sim.report.html.render import fragment_of
 
-        return fragment_of(self.page)
+        try:
+            return fragment_of(self.page)
+        except UsageError:
+            # Without evidence, as in what was adopted from an engine, there is no page.
+            return super()._repr_html_()
 
     @cached_property
     def page(self) -> Page:
@@ -129,7 +138,6 @@ class JudgedResult(PageResult):
     def table(self) -> pd.DataFrame:
         """Baseline against plan on held-out traffic, one row per number of the report, and its relative change."""
         from easybalance_sim.api.tables import side_by_side
-        from easybalance_sim.errors import PlanError
 
         if not self._is_judged:
             raise PlanError("the plan carries no evidence", where=self.fingerprint[:12], fix="replay it on a trace")

@@ -59,7 +59,7 @@ def report_of(path: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises `PlanError` for a plan file that is damaged or was never judged.
     """
     if is_plan(content):
-        return _evidence(path, read_plan(path))
+        return report_of_plan(path, read_plan(path))
     if {"lint", "replay"} <= set(content):
         if content["replay"] is None:
             raise UsageError(
@@ -69,7 +69,8 @@ def report_of(path: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
     return content
 
 
-def _evidence(path: Path, doc: PlanDocument) -> dict[str, Any]:
+def report_of_plan(path: Path, doc: PlanDocument) -> dict[str, Any]:
+    """What a plan file was accepted by, as a report. Raises `PlanError` where it was never judged."""
     if not {"baseline", "plan", "cost"} <= set(doc.evidence):
         raise PlanError("the plan was never judged", where=str(path), fix="replay it: --trace TRACE")
     return {

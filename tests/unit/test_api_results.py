@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import easybalance_sim as ebs
@@ -107,6 +108,38 @@ def test_other_reports_are_those_of_their_commands(made: ebs.PlanResult, trace: 
         printed("rebalance", trace, *FLAGS, "--loop", "static", "--current", file)
     )
     assert len(served.table()) == len(served.report["loops"])
+
+
+def test_what_ifs_are_those_of_their_commands(trace: Path) -> None:
+    cached = ebs.offload(trace, cached_share=[0.5, 1], policy="lru", prefetch="none")
+    flags = ("--cached-share", "0.5,1", "--policy", "lru", "--prefetch", "none")
+    assert cached.report == printed("offload", trace, *flags)
+    assert cached.table()["share"].tolist() == [0.5, 1.0]
+    offered = ebs.offset(trace, ranks=4, part=["sensing"], past=trace, past_steps=(0, 100), steps=(100, None))
+    assert offered.report["past"]["last_step"] == 99
+    for result in (cached, offered):
+        assert result._repr_html_().startswith('<div class="ebsim-report') and "\n" not in repr(result)
+        assert result.figures and len(result.table()) > 1
+
+
+def test_a_result_shows_itself_with_and_without_a_page(made: ebs.PlanResult, trace: Path, tmp_path: Path) -> None:
+    assert made._repr_html_().startswith('<div class="ebsim-report')
+    assert ebs.gate(made)._repr_html_().count("<tr") == len(made.findings()) + 2
+    write_plan(tmp_path / "bare.json", example_document())
+    bare = ebs.load_plan(tmp_path / "bare.json")
+    assert bare._repr_html_() == "<p><code>&lt;PlanResult: ACCEPTED&gt;</code></p>"
+
+
+def test_figures_are_saved_by_their_ending(made: ebs.PlanResult, tmp_path: Path) -> None:
+    figure = made.figures["rank_imbalance"]
+    assert figure.conclusion in repr(figure) and figure.title
+    assert figure.save(tmp_path / "one.svg").read_text("utf-8") == figure._repr_svg_()
+    assert figure.save(tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    assert pd.read_csv(figure.save(tmp_path / "one.csv")).equals(figure.table())
+    with pytest.raises(ebs.UsageError, match="no kind of figure"):
+        figure.save(tmp_path / "one.pdf")
+    with pytest.raises(TypeError):
+        made.figures["more"] = figure  # type: ignore[index]
 
 
 def test_plans_of_both_phases(tmp_path: Path) -> None:
