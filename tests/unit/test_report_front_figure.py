@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import numpy as np
-
-from easybalance_sim.report.front_figure import figure_of, marks_of, svg_of
+from easybalance_sim.report.charts.prices import Mark
+from easybalance_sim.report.front_figure import chart_of, marks_of, svg_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "front" / "marks.json"
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def row(
@@ -42,12 +40,14 @@ def example_report() -> dict[str, Any]:
     return {"front": {"rows": rows, "fronts": [{"axis": axis, "points": points} for axis, points in axes]}}
 
 
+def _plain(mark: Mark) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(mark).items() if name != "knee"}
+
+
 def test_the_numbers_drawn_are_the_golden_ones() -> None:
     """By hand: imbalances as they are, losses in thousandths of a nat, the middle of a band never below zero."""
     drawn = {
-        axis: [
-            {**dataclasses.asdict(mark), "middle": round(mark.middle, 6)} for mark in marks_of(example_report(), axis)
-        ]
+        axis: [{**_plain(mark), "middle": round(mark.middle, 6)} for mark in marks_of(example_report(), axis)]
         for axis in ("step_mean", "step_p99")
     }
     assert json.loads(json.dumps(drawn)) == json.loads(GOLDEN.read_text(encoding="utf-8"))
@@ -59,16 +59,26 @@ def test_the_drawing_is_the_same_bytes_each_time_and_has_no_date() -> None:
     assert "<dc:date>" not in first
 
 
-def test_what_nothing_beats_and_what_is_dear_is_named() -> None:
-    found = [node.text or "" for node in ElementTree.fromstring(svg_of(example_report())).iter(f"{SVG}text")]
-    for wanted in ("window plan", "window plan + cap", "more slots + least-loaded replica", "rotation"):
-        assert wanted in found
-    assert "plan" not in found and "chance alone" not in found
-    assert "busiest / mean rank of a step" in found and {"lossless", "lossy", "more slots"} <= set(found)
+def test_what_nothing_beats_and_what_is_dear_is_numbered_and_named() -> None:
+    """By rising price, then by falling imbalance."""
+    found = re.findall(r">([^<>]+)</text>", svg_of(example_report()))
+    names = [re.sub(r"^(\d) +", r"\1 ", text) for text in found if re.match(r"\d +[a-z]", text)]
+    assert names == [
+        "1 window plan", "2 more slots + least-loaded replica", "3 window plan + cap", "4 rotation",
+    ]  # fmt: skip
+    assert not any(text.endswith("chance alone") for text in found) and {"1", "2", "3", "4"} <= set(found)
+    assert "busiest / mean rank of a step, mean" in found and {"lossless", "lossy", "more slots"} <= set(found)
 
 
 def test_nothing_is_drawn_left_of_no_loss() -> None:
-    (axes,) = figure_of(example_report()).axes
-    assert axes.get_xlim()[0] < 0
-    drawn = [float(x) for line in axes.lines for x in np.asarray(line.get_xdata(), np.float64)]
-    assert len(drawn) >= 6 and min(drawn) == 0
+    rows = chart_of(example_report()).table().rows
+    assert min(float(str(row[3])) for row in rows) < 0
+    assert all(mark.middle >= 0 for mark in chart_of(example_report()).marks)
+
+
+def test_the_knee_is_marked_where_the_report_has_one() -> None:
+    report = example_report()
+    assert not any(mark.knee for mark in chart_of(report).marks)
+    report["front"]["fronts"][0]["knee"] = "window plan + cap"
+    assert [mark.name for mark in chart_of(report).marks if mark.knee] == ["window plan + cap"]
+    assert not any(mark.knee for mark in chart_of(report, "step_p99").marks)

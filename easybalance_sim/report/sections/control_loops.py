@@ -20,7 +20,7 @@ HOUR_S = 3600.0
 LITTLE = 0.001
 """Of an hour; a loop that saves less is not worth its trouble."""
 SHOWN_EVENTS = 40
-"""Changes of plan in the table; the JSON report has all."""
+"""Changes of plan in the table, and of a loop that are marked over time; the JSON report has all."""
 
 
 def best_of(run: Run) -> Run:
@@ -227,7 +227,8 @@ def _told(run: Run) -> str:
 
 def _events(run: Run, shown: Sequence[Run]) -> Iterator[Event]:
     for loop in shown:
-        for event in loop["events"]:
+        # A loop that re-plans all the time would hide its own course.
+        for event in loop["events"] if len(loop["events"]) <= SHOWN_EVENTS else ():
             yield Event(x=float(event["window"]), name=f"{loop['policy']} re-plans")
         for window in loop["alarms"]:
             yield Event(x=float(window), name=f"{loop['policy']} alarm")
