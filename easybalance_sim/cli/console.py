@@ -54,9 +54,10 @@ def emit(text: str) -> None:
     Raises `UsageError` when stdout cannot take it (a full disk).
     """
     try:
-        voice.clear()
-        sys.stdout.write(f"{voice.painted(text, sys.stdout)}\n")
-        sys.stdout.flush()
+        with voice.ALONE:
+            voice.clear()
+            sys.stdout.write(f"{voice.painted(text, sys.stdout)}\n")
+            sys.stdout.flush()
     except BrokenPipeError:
         # What is still buffered would fail again when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -130,7 +130,7 @@ def _newest() -> Stage | None:
 
 def _tell_of(stage: Stage | None, began: float) -> None:
     if stage is None:
-        voice.rewrite(f"working, {_seconds(time.monotonic() - began, whole=True)} so far", "work")
+        voice.rewrite(f"working, {_seconds(time.monotonic() - began, whole=True)} so far", voice.NOBODY)
     else:
         voice.rewrite(stage.text(), stage)
 

@@ -16,6 +16,9 @@ from easybalance_sim.errors import UsageError
 OWNED_S = 2.0
 """So long a line of progress is left to the stage that wrote it."""
 
+NOBODY = "nobody"
+"""Owner of a line that any stage may take."""
+
 ALONE = threading.RLock()
 """Held by who writes on stderr."""
 
@@ -30,7 +33,7 @@ class Level(IntEnum):
 
 @dataclass
 class _State:
-    """level: how much is said · owner: whose line of progress stands there, at: since when · said: when anything was."""
+    """level: how much is said · owner: whose line of progress is there, at: since when · said: when anything was."""
 
     level: Level = Level.NORMAL
     owner: object = None
@@ -74,7 +77,6 @@ def say(text: str) -> None:
     """A line on stderr, where a line of progress stood there in its place."""
     with ALONE:
         clear()
-        _state.said = time.monotonic()
         sys.stderr.write(f"{painted(text, sys.stderr)}\n")
 
 
@@ -82,7 +84,7 @@ def rewrite(text: str, owner: object) -> None:
     """A line of progress on a terminal, cut to its width, in place of the last one; not of another owner's new one."""
     with ALONE:
         now = time.monotonic()
-        if _state.owner not in (None, owner) and now - _state.at < OWNED_S:
+        if _state.owner not in (None, NOBODY, owner) and now - _state.at < OWNED_S:
             return
         _state.owner, _state.at, _state.said = owner, now, now
         sys.stderr.write(f"\r{text[: _columns() - 1]}\x1b[K")
@@ -92,6 +94,7 @@ def rewrite(text: str, owner: object) -> None:
 def clear(owner: object = None) -> None:
     """Take away the line of progress, or only this owner's."""
     with ALONE:
+        _state.said = time.monotonic()
         if _state.owner is not None and owner in (None, _state.owner):
             _state.owner = None
             sys.stderr.write("\r\x1b[K")

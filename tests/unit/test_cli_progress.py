@@ -154,6 +154,14 @@ def test_two_stages_do_not_fight_for_the_line(clock: list[float], terminal: Call
     assert terminal().startswith("\rtwo: 4 %")
 
 
+def test_any_stage_takes_the_line_of_nobody(clock: list[float], terminal: Callable[[], str]) -> None:
+    advance = Stage("one", 100).advance
+    clock[0] += 1
+    voice.rewrite("working", voice.NOBODY)
+    advance(1)
+    assert terminal() == "\rworking\x1b[K\rone: 1 %\x1b[K"
+
+
 def test_a_line_is_cut_to_the_width(clock: list[float], terminal: Callable[[], str]) -> None:
     advance = Stage("x" * 200, 4).advance
     clock[0] += 1
