@@ -12,6 +12,8 @@ from easybalance_sim.simulate.rebalance.report import (
     break_even_steps,
     course_section,
     served_seconds,
+    timeline_section,
+    times_of,
     weighted_quantile,
     with_pauses,
 )
@@ -125,3 +127,18 @@ def test_loops_share_windows_but_not_plans() -> None:
     told: list[int] = []
     never, static = run(WINDOWS, loops, service, told.append)
     assert (served_seconds(never), served_seconds(static), told) == (320, 160, [1, 1, 1, 1])
+
+
+def test_the_course_over_time_is_weighted_by_steps() -> None:
+    course = _served(Style(stops=False), {1: EVEN})
+    found = timeline_section(course.pieces)
+    whole = [sum(piece.seconds for piece in course.pieces if piece.window == number) / 10 for number in range(4)]
+    assert found["step_us"] == pytest.approx([1e6 * seconds for seconds in whole])
+    assert len(course.pieces) > 4 and found["rank_imbalance"][0] == course.pieces[0].imbalance[0]
+    assert found["rank_imbalance"][3] == course.pieces[-1].imbalance[0]
+
+
+def test_a_course_has_few_points_however_long() -> None:
+    assert times_of(np.arange(30, 40)).tolist() == list(range(30, 40))
+    many = times_of(np.arange(30, 30 + 401))
+    assert len(many) == 201 and many[0] == 30 and many[-1] == 430
