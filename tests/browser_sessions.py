@@ -34,10 +34,10 @@ class Opened:
     said: list[str] = field(default_factory=list)
 
     def axe(self) -> list[str]:
-        """Violations, one line each; also those that axe could not decide, as they have to be looked at."""
+        """Violations, one line each. What is inside a drawing is one image for everybody and is left out."""
         self.page.evaluate(axe_source())
         chosen = {"runOnly": {"type": "tag", "values": list(RULES)}, "resultTypes": ["violations"]}
-        found: dict[str, Any] = self.page.evaluate("chosen => axe.run(document, chosen)", chosen)
+        found: dict[str, Any] = self.page.evaluate("chosen => axe.run({exclude: [['svg > *']]}, chosen)", chosen)
         return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
 
     def keep_screenshot(self, name: str) -> None:
@@ -70,11 +70,17 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def opened(
-    browser: Browser, path: Path, *, width: int = 1280, scheme: Scheme = "light", scripts: bool = True
+    browser: Browser,
+    path: Path,
+    *,
+    width: int = 1280,
+    height: int = 900,
+    scheme: Scheme = "light",
+    scripts: bool = True,
 ) -> Iterator[Opened]:
     """The file in a window of its own; any request but for the file itself is recorded and refused."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts, offline=False
+        viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts
     )
     try:
         yield _opened(context, path)

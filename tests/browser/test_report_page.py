@@ -15,9 +15,12 @@ from playwright.sync_api import Browser
 from easybalance_sim.report.content import Page
 from easybalance_sim.report.html.render import fragment_of, html_of
 from tests.browser_sessions import Opened, Scheme, chromium, opened
-from tests.report_pages import heat, page
+from tests.ebsim_process import ROOT
+from tests.report_pages import bars, heat, page
 
 LARGEST = 3 * 2**20
+SAMPLE = ROOT / "reports" / "sample_report.html"
+"""What `ebsim plan --report` makes of the sample; another test sees to it that it is what it makes now."""
 VIEWS: tuple[tuple[int, Scheme], ...] = (
     (1280, "light"), (1280, "dark"), (400, "light"), (400, "dark"), (320, "light"),
 )  # fmt: skip
@@ -37,27 +40,36 @@ def report() -> Page:
 
 
 @pytest.fixture(scope="module")
-def file(report: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def synthetic(report: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With all kinds of blocks and charts, short."""
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(html_of(report), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module", params=VIEWS, ids=lambda view: f"{view[0]}-{view[1]}")
-def view(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[Opened]:
+def view(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Opened]:
     width, scheme = request.param
-    with opened(browser, file, width=width, scheme=scheme) as found:
+    with opened(browser, SAMPLE, width=width, scheme=scheme) as found:
         found.keep_screenshot(f"report-{width}-{scheme}")
         yield found
 
 
-def test_it_asks_for_nothing_and_says_nothing(view: Opened, file: Path) -> None:
-    assert view.requests == [file.as_uri()]
+def test_it_asks_for_nothing_and_says_nothing(view: Opened) -> None:
+    assert view.requests == [SAMPLE.as_uri()]
     assert view.said == []
 
 
 def test_the_page_does_not_scroll_sideways(view: Opened) -> None:
     assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_every_image_has_words_and_every_figure_data(view: Opened) -> None:
+    names = view.page.eval_on_selector_all("svg, img, [role=img]", "all => all.map(one => one.ariaLabel || one.alt)")
+    assert len(names) > 10 and all(len(name) > 20 for name in names)
+    without = "all => all.filter(one => !one.querySelector('a[download]')).map(one => one.id)"
+    assert view.page.eval_on_selector_all("figure", without) == []
+    assert view.page.locator("figure").count() == len(names)
 
 
 def test_axe_finds_nothing(view: Opened) -> None:
@@ -97,8 +109,8 @@ def _luminance(colour: list[float]) -> float:
 
 
 @pytest.fixture(scope="module")
-def desk(browser: Browser, file: Path) -> Iterator[Opened]:
-    with opened(browser, file) as found:
+def desk(browser: Browser, synthetic: Path) -> Iterator[Opened]:
+    with opened(browser, synthetic) as found:
         yield found
 
 
@@ -125,8 +137,13 @@ def test_a_click_downloads_a_file(desk: Opened, report: Page, tmp_path: Path) ->
     assert (tmp_path / f"{first.name}.csv").read_text(encoding="utf-8") == first.chart.table().csv()
 
 
-def test_on_paper_all_is_open_and_light(desk: Opened) -> None:
-    desk.page.emulate_media(media="print", color_scheme="dark")
+def test_on_paper_all_is_open_and_light(browser: Browser) -> None:
+    with opened(browser, SAMPLE, scheme="dark") as found:
+        found.page.emulate_media(media="print")
+        check_paper(found)
+
+
+def check_paper(desk: Opened) -> None:
     assert desk.page.is_hidden("nav")
     assert desk.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     heights = desk.page.eval_on_selector_all(
@@ -138,8 +155,8 @@ def test_on_paper_all_is_open_and_light(desk: Opened) -> None:
     assert made.startswith(b"%PDF") and len(made) > 20_000
 
 
-def test_it_works_without_scripts_from_the_keyboard(browser: Browser, file: Path, desk: Opened) -> None:
-    with opened(browser, file, scripts=False) as silent:
+def test_it_works_without_scripts_from_the_keyboard(browser: Browser, synthetic: Path, desk: Opened) -> None:
+    with opened(browser, synthetic, scripts=False) as silent:
         assert silent.page.locator("script").count() == 0
         assert silent.page.text_content("main") == desk.page.text_content("main")
         silent.page.keyboard.press("Tab")
@@ -149,14 +166,14 @@ def test_it_works_without_scripts_from_the_keyboard(browser: Browser, file: Path
 
 
 def test_a_model_of_deepseek_size_stays_small() -> None:
-    size = len(html_of(page(charts={f"map_{number}": heat(58, 256) for number in range(4)})).encode())
+    size = len(html_of(page(charts={f"map_{number}": heat(58, 256) for number in range(3)})).encode())
     assert 200_000 < size < LARGEST
 
 
 def test_two_fragments_in_one_document(browser: Browser, tmp_path: Path) -> None:
     """In a notebook that is dark while the system is light."""
     path = tmp_path / "notebook.html"
-    both = fragment_of(page()) + fragment_of(page("eplb"))
+    both = "".join(fragment_of(page(charts={"bars": bars((name, "b"))})) for name in ("a", "c"))
     path.write_text(
         f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Notebook</title>'
         f'<body class="vscode-dark"><main><h1>Notebook</h1><h2>Cells</h2>{both}</main></body></html>',
