@@ -33,6 +33,11 @@ class Opened:
     requests: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
+    def look(self, width: int, scheme: Scheme, media: Literal["screen", "print"] = "screen") -> None:
+        """Look at it in a window of that width, or as it would be printed."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme, media=media)
+
     def axe(self) -> list[str]:
         """Violations, one line each. What is inside a drawing is one image for everybody and is left out."""
         self.page.evaluate(axe_source())
@@ -80,7 +85,7 @@ def opened(
 ) -> Iterator[Opened]:
     """The file in a window of its own; any request but for the file itself is recorded and refused."""
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts
+        viewport={"width": width, "height": height}, color_scheme="light", java_script_enabled=scripts
     )
     try:
         yield _opened(context, path)

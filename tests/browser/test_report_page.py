@@ -47,37 +47,29 @@ def synthetic(report: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=VIEWS, ids=lambda view: f"{view[0]}-{view[1]}")
-def view(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Opened]:
-    width, scheme = request.param
-    with opened(browser, SAMPLE, width=width, scheme=scheme) as found:
-        found.keep_screenshot(f"report-{width}-{scheme}")
+@pytest.fixture(scope="module")
+def sample(browser: Browser) -> Iterator[Opened]:
+    with opened(browser, SAMPLE) as found:
         yield found
 
 
-def test_it_asks_for_nothing_and_says_nothing(view: Opened) -> None:
-    assert view.requests == [SAMPLE.as_uri()]
-    assert view.said == []
+@pytest.fixture(params=VIEWS, ids=lambda view: f"{view[0]}-{view[1]}")
+def view(request: pytest.FixtureRequest, sample: Opened) -> Opened:
+    width, scheme = request.param
+    sample.look(width, scheme)
+    return sample
 
 
-def test_the_page_does_not_scroll_sideways(view: Opened) -> None:
+def test_every_view_fits_and_axe_finds_nothing(view: Opened, request: pytest.FixtureRequest) -> None:
+    view.keep_screenshot(f"report-{request.node.callspec.id}")
     assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_every_image_has_words_and_every_figure_data(view: Opened) -> None:
-    names = view.page.eval_on_selector_all("svg, img, [role=img]", "all => all.map(one => one.ariaLabel || one.alt)")
-    assert len(names) > 10 and all(len(name) > 20 for name in names)
-    without = "all => all.filter(one => !one.querySelector('a[download]')).map(one => one.id)"
-    assert view.page.eval_on_selector_all("figure", without) == []
-    assert view.page.locator("figure").count() == len(names)
-
-
-def test_axe_finds_nothing(view: Opened) -> None:
     assert view.axe() == []
 
 
-def test_letters_and_marks_stand_out(view: Opened) -> None:
-    colours = view.page.evaluate(COLOURS, [*TEXTS, *MARKS, "paper", "ground"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_letters_and_marks_stand_out(sample: Opened, scheme: Scheme) -> None:
+    sample.look(1280, scheme)
+    colours = sample.page.evaluate(COLOURS, [*TEXTS, *MARKS, "paper", "ground"])
     for behind in ("paper", "ground"):
         assert {name for name in TEXTS if contrast(colours[name], colours[behind]) < 4.5} == set()
     assert {name for name in MARKS if contrast(colours[name], colours["paper"]) < 3} == set()
@@ -108,6 +100,34 @@ def _luminance(colour: list[float]) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+def test_every_image_has_words_and_every_figure_data(sample: Opened) -> None:
+    names = sample.page.eval_on_selector_all("svg, img, [role=img]", "all => all.map(one => one.ariaLabel || one.alt)")
+    assert len(names) > 10 and all(len(name) > 20 for name in names)
+    without = "all => all.filter(one => !one.querySelector('a[download]')).map(one => one.id)"
+    assert sample.page.eval_on_selector_all("figure", without) == []
+    assert sample.page.locator("figure").count() == len(names)
+
+
+def test_on_paper_all_is_open_and_light(sample: Opened) -> None:
+    sample.look(1280, "dark", media="print")
+    assert sample.page.is_hidden("nav")
+    assert sample.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    heights = sample.page.eval_on_selector_all(
+        "details table", "all => all.map(one => one.getBoundingClientRect().height)"
+    )
+    assert heights and min(heights) > 20
+    sample.keep_screenshot("report-print")
+    made = sample.page.pdf(prefer_css_page_size=True)
+    assert made.startswith(b"%PDF") and len(made) > 20_000
+
+
+def test_it_asked_for_nothing_and_said_nothing(sample: Opened) -> None:
+    """In all that was done with it here, and when it is opened anew."""
+    sample.page.reload()
+    assert set(sample.requests) == {SAMPLE.as_uri()}
+    assert sample.said == []
+
+
 @pytest.fixture(scope="module")
 def desk(browser: Browser, synthetic: Path) -> Iterator[Opened]:
     with opened(browser, synthetic) as found:
@@ -135,24 +155,6 @@ def test_a_click_downloads_a_file(desk: Opened, report: Page, tmp_path: Path) ->
     waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
     first = report.figures()[0]
     assert (tmp_path / f"{first.name}.csv").read_text(encoding="utf-8") == first.chart.table().csv()
-
-
-def test_on_paper_all_is_open_and_light(browser: Browser) -> None:
-    with opened(browser, SAMPLE, scheme="dark") as found:
-        found.page.emulate_media(media="print")
-        check_paper(found)
-
-
-def check_paper(desk: Opened) -> None:
-    assert desk.page.is_hidden("nav")
-    assert desk.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    heights = desk.page.eval_on_selector_all(
-        "details table", "all => all.map(one => one.getBoundingClientRect().height)"
-    )
-    assert heights and min(heights) > 20
-    desk.keep_screenshot("report-print")
-    made = desk.page.pdf(prefer_css_page_size=True)
-    assert made.startswith(b"%PDF") and len(made) > 20_000
 
 
 def test_it_works_without_scripts_from_the_keyboard(browser: Browser, synthetic: Path, desk: Opened) -> None:
