@@ -60,15 +60,24 @@ def topic_order(usage: FloatArray, seed: int) -> IntArray:
     """
     share = usage / np.maximum(usage.sum(axis=1, keepdims=True), 1)
     roots = np.sqrt(share)
-    centred = roots - roots.mean(axis=0)
-    last = len(usage) - 1
-    values, vectors = eigh(centred @ centred.T, subset_by_index=(max(0, last - COMPONENTS + 1), last))
-    leading = np.argsort(values)[::-1]
-    points = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0))
+    points = _components(roots - roots.mean(axis=0))
     points *= np.where(points[np.abs(points).argmax(axis=0), np.arange(points.shape[1])] < 0, -1.0, 1.0)
     rng = stream(seed, "topics")
     order: IntArray = np.argsort(_clusters(points, rng) + rng.random(len(usage)) * 0.5, kind="stable")
     return order
+
+
+def _components(centred: FloatArray) -> FloatArray:
+    """float64[Q, C] of the rows of float64[Q, D] along the leading principal directions, the longest first.
+
+    Of the two Gram matrices, whose leading eigenvectors lead to the same, the smaller one is taken apart.
+    """
+    few = len(centred) <= centred.shape[1]
+    gram = centred @ centred.T if few else centred.T @ centred
+    last = len(gram) - 1
+    values, vectors = eigh(gram, subset_by_index=(max(0, last - COMPONENTS + 1), last))
+    leading = vectors[:, ::-1]
+    return leading * np.sqrt(np.maximum(values[::-1], 0)) if few else centred @ leading
 
 
 def _clusters(points: FloatArray, rng: np.random.Generator) -> IntArray:

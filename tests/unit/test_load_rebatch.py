@@ -36,6 +36,15 @@ def test_requests_of_a_topic_become_neighbours(seed: int) -> None:
     assert np.count_nonzero(np.diff(topic[order])) <= 5
 
 
+@pytest.mark.parametrize("shape", [(30, 8), (30, 20), (20, 30)], ids=["few experts", "tall", "wide"])
+def test_components_are_the_leading_ones_whichever_side_is_shorter(shape: tuple[int, int]) -> None:
+    rows = np.random.default_rng(0).normal(size=shape)
+    left, size, _ = np.linalg.svd(rows, full_matrices=False)
+    wanted = (left * size)[:, : rebatch.COMPONENTS]
+    found = rebatch._components(rows)
+    assert np.abs(found) == pytest.approx(np.abs(wanted))
+
+
 def test_the_order_is_the_seeds() -> None:
     usage = usage_of_topics(0, np.arange(60) % 5)
     assert topic_order(usage, 3).tolist() == topic_order(usage, 3).tolist()
