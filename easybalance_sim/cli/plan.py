@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from easybalance_sim.cli import metrics_file, options, phases_table, plan_options, report_file, report_table
-from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.cli import options, phases_table, plan_options, report_table, run_files
+from easybalance_sim.cli.console import Console, Format
 
 if TYPE_CHECKING:
     from easybalance_sim.planning.request import PlanRequest
@@ -61,9 +59,10 @@ def plan(
     Exit 0 accepted, 1 rejected, 3 insufficient evidence; the plan file is written only when accepted.
 
     \b
-    Example: ebsim plan traces/tinymoe.parquet --ranks 8 --slots-per-rank 10 --split request -o plan.json
+    Example: ebsim plan traces/tinymoe.parquet --ranks 8 --slots-per-rank 10 \\
+        --split request -o plan.json
     """
-    console = _begun(report, figures, metrics, [*traces, cluster, criteria, current, output])
+    console = run_files.begun(report, figures, metrics, [*traces, cluster, criteria, current, output])
     from easybalance_sim.planning.request import PlanRequest
     from easybalance_sim.planning.session import Settings
     from easybalance_sim.policies import Effort
@@ -81,27 +80,8 @@ def plan(
         lost_ranks=plan_options.ranks_of(lost_ranks), stress=stress,
     )  # fmt: skip
     made, code = _made(request, per_phase, console)
-    _deliver(made, metrics, report, figures, format)
+    run_files.deliver(made, metrics, report, figures, format, _text)
     raise typer.Exit(code)
-
-
-def _begun(report: Path | None, figures: Path | None, metrics: Path | None, used: Sequence[Path | None]) -> Console:
-    """The console of a run that has a place for all that it will write; used: files that it reads or writes else."""
-    metrics_file.require(metrics, [path for path in used if path is not None and path.exists()])
-    report_file.require(report, figures, [*used, metrics])
-    console = Console()
-    report_table.warn_of_first_run(console)
-    return console
-
-
-def _deliver(
-    made: dict[str, Any], metrics: Path | None, report: Path | None, figures: Path | None, format: Format
-) -> None:
-    """Write the files of a run and print it."""
-    metrics_file.write(metrics, made)
-    report_file.write(report, figures, made)
-    as_text = phases_table.of_phases if "phases" in made else report_table.of_plan
-    emit(json_text(made) if format is Format.JSON else as_text(made))
 
 
 def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict[str, Any], int]:
@@ -115,3 +95,7 @@ def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict
         report, verdict = make_plan(request, console)
         code = verdict.exit_code
     return {**report, "notes": console.notes}, code
+
+
+def _text(made: Mapping[str, Any]) -> str:
+    return phases_table.of_phases(made) if "phases" in made else report_table.of_plan(made)

@@ -7,23 +7,24 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import completing, metrics_file, options, report_file, report_table
-from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.cli import completing, options, report_table, run_files
+from easybalance_sim.cli.console import Format
+
+Baseline = Annotated[
+    str,
+    typer.Option(
+        "--baseline",
+        autocompletion=completing.baselines,
+        metavar="PLAN|NAME",
+        help="A plan file, contiguous or round_robin.",
+    ),
+]
 
 
 def replay(
     traces: options.Traces,
     plan: Annotated[Path, typer.Option("--plan", metavar="PLAN", help="The plan file to judge.")],
-    baseline: Annotated[
-        str,
-        typer.Option(
-            "--baseline",
-            autocompletion=completing.baselines,
-            metavar="PLAN|NAME",
-            help="A plan file, contiguous or round_robin.",
-        ),
-    ] = "contiguous",
+    baseline: Baseline = "contiguous",
     cluster: options.Cluster = None,
     model: options.Model = "",
     workload: options.Workloads = None,
@@ -63,12 +64,10 @@ def replay(
     was made from, only what it was not made from is replayed. Exit 0 accepted, 1 rejected, 3 insufficient evidence.
 
     \b
-    Example: ebsim replay traces/tinymoe.parquet --plan plan.json --workload chinese
+    Example: ebsim replay traces/tinymoe.parquet --plan plan.json \\
+        --workload chinese
     """
-    console = Console()
-    metrics_file.require(metrics, [*traces, plan])
-    report_file.require(report, figures, [*traces, plan, Path(baseline), cluster, criteria, metrics])
-    report_table.warn_of_first_run(console)
+    console = run_files.begun(report, figures, metrics, [*traces, plan, Path(baseline), cluster, criteria])
     from easybalance_sim.planning.session import Settings
     from easybalance_sim.verification import ReplayRequest, replay_plan
 
@@ -83,7 +82,5 @@ def replay(
     )  # fmt: skip
     judged, verdict = replay_plan(request, console)
     judged["notes"] = console.notes
-    metrics_file.write(metrics, judged)
-    report_file.write(report, figures, judged)
-    emit(json_text(judged) if format is Format.JSON else report_table.of_replay(judged))
+    run_files.deliver(judged, metrics, report, figures, format, report_table.of_replay)
     raise typer.Exit(verdict.exit_code)
