@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 WIDTH = 80
-LEAST_LABEL, LEAST_WORDS = 12, 24
+LEAST_LABEL, LEAST_WORDS, LEAD = 12, 24, 8
 _GAP = "  "
 _KEPT = "\0"
 _UNIT = re.compile(r"(%|×|x|[mµn]?s|[kMGT]?B(/s)?|[kMG])\W*")
@@ -36,7 +36,9 @@ def wrapped(text: str, *, first: str = "", then: str = "  ", width: int = WIDTH)
     first, then = first + _indent(text), then + _indent(text)
     lines, line, begun = [], first, False
     for word in _kept_together(text.split()):
-        too_long = shown(then) + shown(word) > width and _is_path(word)
+        # A line of its own helps no path that is too long for it, or that has hardly anything before it.
+        lead = LEAD if shown(line.strip()) <= LEAD else 0
+        too_long = _is_path(word) and shown(then) + shown(word) > width - lead
         if begun and shown(line) + 1 + shown(word) > width and not too_long:
             lines.append(line)
             line, begun = then, False

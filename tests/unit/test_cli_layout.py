@@ -40,7 +40,7 @@ def test_a_sentence_is_broken_at_blanks_and_hangs() -> None:
 
 
 def test_a_number_stays_with_its_unit() -> None:
-    assert wrapped("ab 12 %), cd 3 GB/s", then="", width=7) == ["ab", "12 %),", "cd", "3 GB/s"]
+    assert wrapped("ab 12 %), cd 3 GB", then="", width=6) == ["ab", "12 %),", "cd", "3 GB"]
     assert wrapped("L3/E4 (7.5×), two", width=14) == ["L3/E4 (7.5×),", "  two"]
 
 
