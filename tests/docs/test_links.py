@@ -12,7 +12,7 @@ from tests.docs.shown_commands import DOCUMENTS
 from tests.ebsim_process import ROOT
 
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?://|mailto:)([^)\s]*)\)")
+LINK = re.compile(r"""(?:\]\(|(?:href|src)=")(?!https?://|mailto:)([^)\s"]*)[)"]""")
 
 
 @cache
