@@ -107,7 +107,9 @@ class HeatMap:
         if self.centre is None:
             return Normalize(low, high if high > low else low + max(1.0, abs(low))), RISING
         away = max(self.centre - low, high - self.centre, abs(self.centre) * 1e-6, 1e-6)
-        return TwoSlopeNorm(self.centre, self.centre - away, self.centre + away), "RdYlBu_r"
+        # Shares of a mean do not go below 0, and neither does their scale.
+        bottom = max(self.centre - away, 0.0) if low >= 0 < self.centre else self.centre - away
+        return TwoSlopeNorm(self.centre, bottom, self.centre + away), "RdYlBu_r"
 
     def _dress(self, axes: Axes, panel: Panel, image: AxesImage) -> None:
         axes.set_ylabel(self.row)

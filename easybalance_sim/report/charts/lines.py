@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from easybalance_sim.report.canvas import INK, PAPER, SERIES, WIDTH
+from easybalance_sim.report.canvas import INK, PAPER, SERIES, WIDTH, short
 from easybalance_sim.report.content import Cell, DataTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+EVENT_LETTERS = 16
+"""As many fit into a low panel; the data have whole names."""
 NAMED_EVENTS = 8
 """More events than that are marked, not named; the data names all."""
 
@@ -117,6 +119,6 @@ class Lines:
             axes.axvline(event.x, color=EVENT, linewidth=0.9, linestyle=":", zorder=1)
             if named:
                 axes.annotate(
-                    event.name, (event.x, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
+                    short(event.name, EVENT_LETTERS), (event.x, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
                     textcoords="offset points", rotation=90, va="top", fontsize=7.5, bbox=BEHIND_LETTERS, zorder=1.5,
                 )  # fmt: skip
