@@ -35,7 +35,8 @@ def capacity(
     no queue grows. Rates stand in the bracket of what overlap can do: trust their ratios. Exit 0.
 
     \b
-    Example: ebsim capacity scenarios/steady-chat.toml --duration 8 --tolerance 0.25
+    Example: ebsim capacity scenarios/steady-chat.toml --duration 8 \\
+        --tolerance 0.25
     """
     console = Console()
     report_file.require(report, figures, [scenario, *(trace or ())])

@@ -1,4 +1,4 @@
-"""What all commands have in common: --quiet and --verbose, in their help and wherever on the line they stand."""
+"""What all commands have in common: --quiet and --verbose wherever on the line they stand, and how they end."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from typer.core import TyperGroup, TyperOption
 from easybalance_sim.cli import voice
 from easybalance_sim.cli.voice import Level
 
+EXIT_CODES = "Also exit 2 for bad input, 70 for an internal error, 130 when interrupted."
+
 
 class Group(TyperGroup):
     """Commands that take --quiet and --verbose, as the group itself does: `ebsim -q plan …` is `ebsim plan … -q`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # Groups within this one are of this class, too, and have given the options to their commands.
-        for command in (self, *(one for one in self.commands.values() if not isinstance(one, Group))):
-            command.params += [_option("-q", Level.QUIET), _option("-v", Level.VERBOSE)]
+        self.params += _options()
+        # Groups within this one are of this class, too, and have seen to their commands.
+        for command in (one for one in self.commands.values() if not isinstance(one, Group)):
+            command.params += _options()
+            command.epilog = EXIT_CODES
+
+
+def _options() -> list[TyperOption]:
+    return [_option("-q", Level.QUIET), _option("-v", Level.VERBOSE)]
 
 
 def _option(short: str, level: Level) -> TyperOption:

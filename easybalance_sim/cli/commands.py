@@ -81,7 +81,8 @@ def _root(
 ) -> None:
     """Plan where the experts of a Mixture-of-Experts model live, and prove the plan on traffic it was not made from.
 
-    Exit codes: 0 accepted or ok · 1 rejected by the gate · 2 bad input · 3 insufficient evidence · 70 internal error.
+    Exit codes: 0 accepted or ok · 1 rejected by the gate, or a difference · 2 bad input · 3 insufficient evidence · 70
+    internal error · 130 interrupted.
 
     \b
     Example: ebsim plan traces/tinymoe.parquet -o plan.json

@@ -75,6 +75,11 @@ scopes = offered("layer model")
 hosts = offered("pcie4 pcie5 pcie6 nvme")
 weight_dtypes = offered("bf16 fp8_block nvfp4 mxfp4 int4_g32")
 schemas = offered("plugin pr41141 pr49572")
+protocol_parts = offered("verify checksum dtype revision promise stamps fence drain")
+faults = offered(
+    "pairs all none load-fails checksum-mismatch dtype-mismatch revision-mismatch staging-too-small late-proposal "
+    "late-publish rank-dies-before-publish rank-dies-after-publish rank-restarts coordinator-dies coordinator-is-late"
+)
 tables = offered(
     "trtllm-wideep sglang-generation sglang-context infersim-decode infersim-prefill moe-perf deepep-low-latency "
     "deepep-normal deepep-bench nccl trtllm-alltoall tokens-us ebsim-measured"

@@ -33,7 +33,8 @@ def explain(
     the trace that it was made from, the part that it was made from is counted, of another one all. Exit 0.
 
     \b
-    Example: ebsim explain plan.json --layer 7 --expert 12 --trace traces/tinymoe.parquet
+    Example: ebsim explain plan.json --layer 7 --expert 12 \\
+        --trace traces/tinymoe.parquet
     """
     from easybalance_sim.cli import explain_table
     from easybalance_sim.explaining.run import ExplainRequest, explain_plan

@@ -74,7 +74,8 @@ def export(
     fingerprint, its evidence and the sha256 of FILE. Exit 1 for a plan that the gate did not accept, without --force.
 
     \b
-    Example: ebsim export sglang plan.json -o expert_location.json --hidden-layers 8
+    Example: ebsim export sglang plan.json -o expert_location.json \\
+        --hidden-layers 8
 
     \b
     Example: ebsim export vllm plan.json -o vllm_plan

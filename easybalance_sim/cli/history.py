@@ -36,7 +36,7 @@ def history(
     """List the plans that were taken into service, add the next one, or go back to an earlier one.
 
     Plan files stay byte for byte as they were; each record of the log holds the sha256 of the one before. All of it is
-    verified at every use. Exit 2, and nothing changed, when a record or file was edited, cut, swapped or lost.
+    verified at every use. Exit 0; 2, and nothing changed, when a record or file was edited, cut, swapped or lost.
 
     \b
     Example: ebsim history generations --add plan.json --note "first plan"

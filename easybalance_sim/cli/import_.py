@@ -21,11 +21,12 @@ class ImportCommand(TyperCommand):
     """A command whose help ends with the kinds that can be imported."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """One line for each kind."""
+        """One line for each kind, then what all commands say."""
         from easybalance_sim.trace.importers import titles
 
         with formatter.section("Kinds"):
             formatter.write_dl(list(titles().items()))
+        super().format_epilog(ctx, formatter)
 
 
 def import_(
@@ -76,10 +77,11 @@ def import_(
     KIND says what SRC is; nothing is guessed. The model's shape, where the recording does not say it, comes from
     --model, or from --experts, --top-k and --layers. Where a recording holds slot ids, --plan-in-force leads them back
     to experts; `ebsim adopt` makes such a plan of an engine's own placement file. Files of PyTorch need the extra
-    [torch]; nothing in them is ever unpickled.
+    [torch]; nothing in them is ever unpickled. Exit 0 written.
 
     \b
-    Example: ebsim import vllm-eplb-load load_stats.jsonl -o load.parquet --top-k 2
+    Example: ebsim import vllm-eplb-load load_stats.jsonl --top-k 2 \\
+        -o load.parquet
     """
     from easybalance_sim.cli.plan_in_force import slot_map
     from easybalance_sim.cluster.shapes import load_shape

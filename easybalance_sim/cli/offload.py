@@ -42,7 +42,8 @@ def offload(
     future and bound what a policy or a predictor can do. Exit 0.
 
     \b
-    Example: ebsim offload traces/tinymoe.parquet --batch 1,8 --cached-share 0.25,0.5,0.75 --host pcie5
+    Example: ebsim offload traces/tinymoe.parquet --batch 1,8 --host pcie5 \\
+        --cached-share 0.25,0.5,0.75
     """
     console = Console()
     report_file.require(report, figures, [*traces, figure])

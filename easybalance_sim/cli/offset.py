@@ -59,10 +59,12 @@ def offset(
     and they are never written into a plan. A gain above 0.7 of what is stable is refused. Exit 0.
 
     \b
-    Example: ebsim offset traces/tinymoe_scores.parquet --past traces/tinymoe.parquet --past-steps 0:900 --warm-up 20
+    Example: ebsim offset traces/tinymoe_scores.parquet --warm-up 20 \\
+        --past traces/tinymoe.parquet --past-steps 0:900
 
     \b
-    Example: ebsim offset traces/tinymoe.parquet --part staggering --stagger-output staggered.json
+    Example: ebsim offset traces/tinymoe.parquet --part staggering \\
+        --stagger-output staggered.json
     """
     console = Console()
     own = [plan, cluster, output, stagger_output, figure]

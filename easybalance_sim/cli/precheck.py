@@ -66,7 +66,8 @@ def precheck(
     ready, 1 lint errors or rejected, 3 insufficient evidence, 2 when something cannot be read.
 
     \b
-    Example: ebsim precheck plan.json traces/tinymoe.parquet --engine sglang --hidden-layers 8 --junit precheck.xml
+    Example: ebsim precheck plan.json traces/tinymoe.parquet --engine sglang \\
+        --hidden-layers 8 --junit precheck.xml
     """
     console = Console()
     report_table.warn_of_first_run(console)
@@ -106,6 +107,7 @@ def _replayed(request: ReplayRequest, console: Console) -> tuple[dict[str, Any],
     from easybalance_sim.verification import replay_plan
 
     report, verdict = replay_plan(request, console)
+    console.took(report)
     return report, of_verdict(verdict, str(request.plan))
 
 

@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Hardware profiles: list and show them, fit measured tables (fit), make a profile of them (import), "
-    "measure this machine's GPU (measure).\n\nExample: ebsim profile list",
+    "measure this machine's GPU (measure).\n\nExit codes are those of `ebsim --help`.\n\nExample: ebsim profile list",
 )
 app.command(short_help="Time experts on this machine's GPU.")(profile_measure.measure)
 
@@ -60,7 +60,7 @@ Experts = Annotated[int, typer.Option(min=1, help="deepep-bench: experts in all.
 
 @app.command(name="list", short_help="List the profiles of the package.")
 def list_profiles(output_format: OutputFormat = Format.TABLE) -> None:
-    """List the profiles that come with the package.
+    """List the profiles that come with the package. Exit 0.
 
     \b
     Example: ebsim profile list
@@ -83,7 +83,7 @@ def show(
     ],
     output_format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Print a profile as TOML: a start for your own.
+    """Print a profile as TOML: a start for your own. Exit 0.
 
     \b
     Example: ebsim profile show h200
@@ -112,7 +112,7 @@ def fit(
 ) -> None:
     """Fit a measured table within physical bounds; print the numbers and the error on rows that the fit did not see.
 
-    Rows that are known to mislead are left out, with a note.
+    Rows that are known to mislead are left out, with a note. Exit 0.
 
     \b
     Example: ebsim profile fit infersim-decode grouped_gemm.csv --profile h800
@@ -138,8 +138,11 @@ def import_(
 ) -> None:
     """Write the profile of a GPU with the fit of a measured table in it, for `--profile FILE.toml`.
 
+    Exit 0 written.
+
     \b
-    Example: ebsim profile import infersim-decode grouped_gemm.csv --profile h800 -o mine.toml
+    Example: ebsim profile import infersim-decode grouped_gemm.csv \\
+        --profile h800 -o mine.toml
     """
     from easybalance_sim.errors import UsageError
     from easybalance_sim.files import write_text

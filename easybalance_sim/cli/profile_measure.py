@@ -79,7 +79,7 @@ def measure(
 
     Also reads of memory and copies: within the GPU, from the host, to other GPUs. Medians of runs that find nothing in
     the cache. Needs an NVIDIA GPU and the extra cuda12 or cuda13. The table goes into a profile by
-    `ebsim profile import ebsim-measured FILE.csv --profile GPU -o mine.toml`.
+    `ebsim profile import ebsim-measured FILE.csv --profile GPU -o mine.toml`. Exit 0 measured.
 
     \b
     Example: ebsim profile measure --model qwen3-30b-a3b -o rows.csv

@@ -59,10 +59,11 @@ def rebalance(
 
     Every loop but "never" begins with the same offline plan, made from the first windows; the rest is served. A
     re-plan costs the bytes that travel, the stop or the time until the new rows have arrived, and staging memory. Ours
-    ("guarded") re-plans only when a plan proves itself on windows that it was not made from.
+    ("guarded") re-plans only when a plan proves itself on windows that it was not made from. Exit 0.
 
     \b
-    Example: ebsim rebalance traces/tinymoe.parquet --loop static --loop guarded --hours 2
+    Example: ebsim rebalance traces/tinymoe.parquet --loop static \\
+        --loop guarded --hours 2
     """
     console = Console()
     report_file.require(report, figures, [*traces, cluster, current])

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import options, rollout_table
+from easybalance_sim.cli import completing, options, rollout_table
 from easybalance_sim.cli.console import Console, Format, emit
 
 
@@ -21,6 +21,7 @@ def rollout(
         str,
         typer.Option(
             "--faults",
+            autocompletion=completing.faults,
             metavar="NAMES",
             help="pairs: each and any two; all: all in one history too (takes a minute); none; or names with commas.",
         ),
@@ -35,6 +36,7 @@ def rollout(
         list[str] | None,
         typer.Option(
             "--leave-out",
+            autocompletion=completing.protocol_parts,
             metavar="PART",
             help="Show that it is needed: verify, checksum, dtype, revision, promise, stamps, fence or drain.",
         ),

@@ -52,7 +52,8 @@ def sweep(
     Zero redundancy is always among the points. Exit 0; nothing is planned for use: `ebsim plan` does that.
 
     \b
-    Example: ebsim sweep traces/tinymoe.parquet --redundancy 0,1 --per-layer --figure sweep.svg
+    Example: ebsim sweep traces/tinymoe.parquet --redundancy 0,1 --per-layer \\
+        --figure sweep.svg
     """
     console = Console()
     report_file.require(report, figures, [*traces, cluster, figure, output])
@@ -88,6 +89,7 @@ def _run(request: SweepRequest, console: Console) -> dict[str, Any]:
 
     report = run_sweep(request, console)
     report["notes"] = console.notes
+    console.took(report)
     if request.figure is not None:
         from easybalance_sim.report.sweep_figure import svg_of
 

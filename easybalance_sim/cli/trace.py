@@ -17,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Make routing traces (convert, synthesise), look at them (summary), check them (check) "
-    "and hand their loads to other simulators (loads).\n\n"
+    "and hand their loads to other simulators (loads).\n\nExit codes are those of `ebsim --help`.\n\n"
     "Example: ebsim trace summary traces/tinymoe.parquet",
 )
 for _command, _short in (

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from easybalance_sim.cli import completing
 from easybalance_sim.cli.console import Console, emit, say_notes
 from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.cli.trace_output import facts_line, parse_layers
@@ -34,7 +35,10 @@ def convert(
     seed: Annotated[int, typer.Option(min=0, help="Of the shuffled order.")] = 0,
     drain: Annotated[bool, typer.Option(help="Keep the ramp-down, when slots stay empty.")] = False,
     midway: Annotated[bool, typer.Option(help="Meet the first requests midway, not all at their start.")] = False,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Known model, or a config.json.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", autocompletion=completing.models, help="Known model, or a config.json."),
+    ] = None,
     layers: Annotated[str | None, typer.Option(metavar="IDS", help="MoE layer ids: 3-60 or 0,1,2.")] = None,
     experts: Annotated[int | None, typer.Option(min=1, help="Routed experts E.")] = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Experts per token K.")] = None,
@@ -48,13 +52,14 @@ def convert(
 
     Without --arrivals the slots are always full: the end, when the queue has run out and slots stay empty, is left out
     unless --drain. The first requests start together; --midway meets each of them with a random share of its tokens
-    done, as on a server that has been running.
+    done, as on a server that has been running. Exit 0 written.
 
     \b
     Example: ebsim trace convert traces/tinymoe.parquet -o packed.parquet
 
     \b
-    Example: ebsim trace convert routed_tokens/ -o trace.parquet --model gpt-oss-20b --concurrency 128
+    Example: ebsim trace convert routed_tokens/ -o trace.parquet \\
+        --model gpt-oss-20b --concurrency 128
     """
     from easybalance_sim.cluster.shapes import load_shape
     from easybalance_sim.trace.conversion import Conversion

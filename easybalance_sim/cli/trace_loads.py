@@ -59,7 +59,7 @@ def loads(
     local tokens: distinct tokens that reach a rank · active experts: experts of it with a token. alpha is the
     exponent with which aiconfigurator's draws are as uneven as the recorded steps (0: balanced), "by max" the one with
     which their busiest expert is as busy; max/mean: busiest expert over mean, as recorded and as drawn with alpha.
-    Every window of a count trace stands for one step.
+    Every window of a count trace stands for one step. Exit 0.
 
     \b
     Example: ebsim trace loads traces/tinymoe.parquet --ranks 8 -o loads.csv

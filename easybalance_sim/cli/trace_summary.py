@@ -38,8 +38,10 @@ def summary(
     over-dispersion is the variance of the window loads over that of independent tokens: 1 means batch noise only.
     Co-activation says which experts of a layer tokens choose together more often than independent choices would.
 
+    Exit 0.
+
     \b
-    Example: ebsim trace summary traces/tinymoe.parquet --ranks 8 --window-steps 16
+    Example: ebsim trace summary traces/tinymoe.parquet --ranks 8
     """
     from easybalance_sim.load.counting import Windowing, windows_of_counts
     from easybalance_sim.load.description import describe

@@ -26,7 +26,13 @@ class Kind(StrEnum):
 
 
 def synthesise(
-    kind: Annotated[Kind, typer.Argument(help="What the traffic is like.")],
+    kind: Annotated[
+        Kind,
+        typer.Argument(
+            metavar="KIND",
+            help="Traffic: power-law, lognormal, topic-mixture, burst, uniform, tenant-shift, single-expert or day.",
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.parquet", help="The trace to write.")],
     layers: Annotated[int, typer.Option(help="MoE layers.")] = 8,
     experts: Annotated[int, typer.Option(help="Routed experts E.")] = 64,
@@ -66,11 +72,15 @@ def synthesise(
     """Write a trace and OUT.truth.json: the true share of tokens per topic, layer and expert, and the schedule.
 
     single-expert sends every token to one expert first; its other K - 1 experts are the same for all tokens, too.
-    day writes counts, not tokens: topics drift, tenants change, one topic bursts, and the truth says when.
+    day writes counts, not tokens: topics drift, tenants change, one topic bursts, and the truth says when. Exit 0
+    written.
 
     \b
-    Example: ebsim trace synthesise topic-mixture -o drift.parquet --topics 6 --steps 1024 --seed 7
-    Example: ebsim trace synthesise day -o day.parquet --hours 24 --window-seconds 60 --seed 7
+    Example: ebsim trace synthesise topic-mixture -o drift.parquet \\
+        --topics 6 --steps 1024 --seed 7
+
+    \b
+    Example: ebsim trace synthesise day -o day.parquet --hours 24 --seed 7
     """
     shape = {"layers": layers, "experts": experts, "top_k": top_k, "tokens_per_step": tokens_per_step, "groups": groups}
     draws = {"seed": seed, "skew": skew, "concentration": concentration}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim import kernels
+from easybalance_sim.cli.command import EXIT_CODES
 from easybalance_sim.cluster.hardware import profile_names
 from easybalance_sim.load.split import MODES
 from easybalance_sim.plan.planfile import read_plan
@@ -84,7 +85,8 @@ def _help(command: tuple[str, ...]) -> str:
 
 
 def _examples(text: str) -> list[str]:
-    return re.findall(r"^ *Example: ebsim (.+)$", text, re.MULTILINE)
+    """A long one goes on in the next line, as a shell reads it."""
+    return re.findall(r"^ *Example: ebsim (.+)$", re.sub(r" \\\n *", " ", text), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,18 @@ def test_help_imports_nothing_heavy(
     code, heavy, text = told[command]
     assert (code, heavy) == (0, [])
     assert "Usage: " in text and "--help" in text
+
+
+def test_help_teaches_within_80_columns(told: dict[tuple[str, ...], tuple[int, list[str], str]]) -> None:
+    """A purpose, an example, exit codes, and how to hear less or more."""
+    for command, (_, _, text) in told.items():
+        assert [line for line in text.splitlines() if len(line) > 80] == [], command
+        usage, purpose, *_ = text.split("\n\n")
+        assert usage.startswith("Usage: ebsim ") and re.search(r"\w+ \w+ \w+.*[.?:]", purpose, re.DOTALL), command
+        assert re.search(r"\bExit (0|1|code)", text) and _examples(text), command
+        assert "\n  -q, --quiet " in text and "\n  -v, --verbose " in text, command
+        alone = command in ((), ("trace",), ("profile",))
+        assert "130" in text if not command else alone or EXIT_CODES in text, command
 
 
 def test_every_command_is_tested_here() -> None:

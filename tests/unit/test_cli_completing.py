@@ -24,6 +24,7 @@ from easybalance_sim.simulate.offloading import policies as cache_policies
 from easybalance_sim.simulate.offloading import prefetch
 from easybalance_sim.simulate.offloading.cache import SCOPES
 from easybalance_sim.simulate.offloading.link import NOMINAL_GB_PER_S
+from easybalance_sim.simulate.rollout import faults, protocol
 from easybalance_sim.trace import importers
 from easybalance_sim.trace.schema import PHASES
 
@@ -53,6 +54,8 @@ from easybalance_sim.trace.schema import PHASES
         (completing.hosts, NOMINAL_GB_PER_S),
         (completing.weight_dtypes, WEIGHT_BYTES),
         (completing.schemas, vllm.SCHEMAS),
+        (completing.protocol_parts, protocol.PARTS),
+        (completing.faults, ("pairs", "all", "none", *faults.FAULTS)),
         (completing.tables, sources.kinds()),
         (completing.placements, ("auto", *policies.names())),
     ],

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.simulate.rollout import faults
 from easybalance_sim.simulate.rollout.state import NEW, NOT_BEGUN, OLD, Decision, Group, Rank, Told, Weights
 
@@ -44,7 +44,8 @@ class Protocol:
 
     def __post_init__(self) -> None:
         for part in sorted(self.without - set(PARTS)):
-            raise UsageError(f"the protocol has no part {part!r}", fix=f"choose {', '.join(PARTS)}")
+            fix = f"{did_you_mean(part, PARTS)}choose {', '.join(PARTS)}"
+            raise UsageError(f"the protocol has no part {part!r}", fix=fix)
 
     def is_ready(self, rank: Rank) -> bool:
         """Whether a rank can adopt the new generation, as far as it knows."""

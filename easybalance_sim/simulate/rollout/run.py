@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from easybalance_sim.amounts import Amount
 from easybalance_sim.cost.profiles import load_profile
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.simulate.rollout import protocol
 from easybalance_sim.simulate.rollout.explore import Exploration, Walk, explore, wander
@@ -77,7 +77,9 @@ def faults_of(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in FAULTS:
             raise UsageError(
-                f"{name!r} is no fault", where="--faults", fix=f"{PAIRS}, all, none or {', '.join(FAULTS)}"
+                f"{name!r} is no fault",
+                where="--faults",
+                fix=f"{did_you_mean(name, FAULTS)}{PAIRS}, all, none or {', '.join(FAULTS)}",
             )
     return names
 
