@@ -94,6 +94,7 @@ def _made(request: PlanRequest, per_phase: bool, console: Console) -> tuple[dict
     else:
         report, verdict = make_plan(request, console)
         code = verdict.exit_code
+    console.took(report)
     return {**report, "notes": console.notes}, code
 
 

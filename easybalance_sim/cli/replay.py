@@ -82,5 +82,6 @@ def replay(
     )  # fmt: skip
     judged, verdict = replay_plan(request, console)
     judged["notes"] = console.notes
+    console.took(judged)
     run_files.deliver(judged, metrics, report, figures, format, report_table.of_replay)
     raise typer.Exit(verdict.exit_code)
