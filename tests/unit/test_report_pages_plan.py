@@ -177,6 +177,13 @@ def test_what_is_said_of_time_is_so() -> None:
     assert "Seconds decide nothing here" in page(_unknown_model()).headline.text
 
 
+def test_a_slower_plan_whose_ranks_read_more_experts_says_so() -> None:
+    slower = plan_report(plan__layer_us={"p50": 110.0, "p95": 120.0, "p99": 130.0})
+    assert "more experts" not in figures(slower)["layer_time"].conclusion
+    slower["plan"]["active_experts_per_rank"] = {"mean": 3.0, "p99": 4.0}
+    assert "more experts in a step (2.00 → 3.00)" in figures(slower)["layer_time"].conclusion
+
+
 def test_promises_are_compared_with_what_was_kept() -> None:
     said = figures(plan_report())["promised_and_kept"].conclusion
     assert said == (

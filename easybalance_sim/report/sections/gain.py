@@ -12,6 +12,8 @@ from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent
 from easybalance_sim.report.words import change, course
 
 STATS = ("p50", "p95", "p99")
+MORE_EXPERTS = 1.05
+"""Active ones of a rank: from here on the reading of their weights is worth a word."""
 HARDLY = 0.001
 """Of a time: less is no change."""
 
@@ -114,9 +116,18 @@ def _layer_time(report: Mapping[str, Any]) -> Figure:
         name="layer_time",
         title="Time of a MoE layer",
         alt=f"Bars of microseconds of a layer over steps and layers: {', '.join(pairs)}.",
-        conclusion=f"{time(report)}{marks} An engine lies between its ends: all communication hidden, or nothing.",
+        conclusion=f"{time(report)}{_more_experts(report)}{marks} An engine lies between its ends: all communication "
+        "hidden, or nothing.",
         chart=Bars(rows=rows, row="percentile", series=tuple(series), value="layer time, µs", form="{:,.1f}"),
     )
+
+
+def _more_experts(report: Mapping[str, Any]) -> str:
+    """Why a more even plan can be slower: every active expert has its weights read."""
+    old, new = (report[side]["active_experts_per_rank"]["mean"] for side in SIDES)
+    if report["plan"]["layer_us"]["p99"] <= report["baseline"]["layer_us"]["p99"] or new < MORE_EXPERTS * old:
+        return ""
+    return f" A rank reads the weights of more experts in a step ({old:.2f} → {new:.2f}), which small steps feel."
 
 
 def _values(series: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
