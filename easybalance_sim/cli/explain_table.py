@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, filled, worded
+from easybalance_sim.cli.layout import aligned, filled, kept, worded
 
 SHOWN_EXPERTS, SHOWN_LAYERS, SHOWN_COMPANY, SHOWN_RANKS = 12, 8, 4, 8
 
@@ -30,7 +30,7 @@ def _head(answer: Row) -> str:
 
 
 def _overview(found: Row, answer: Row) -> list[str]:
-    counts = [f"{one['experts']:,} with {one['replicas']}" for one in found["replicas"]]
+    counts = [kept(f"{one['experts']:,} with {one['replicas']}") for one in found["replicas"]]
     parts = [filled(f"replicas of an expert: {', '.join(counts)}")]
     if found["experts"]:
         parts.append("most replicated\n" + _experts(found["experts"], with_layer=True))
