@@ -19,12 +19,15 @@ from tests.skewed_traces import skewed_counts
 CLUSTER = ("--ranks", "4", "--slots-per-rank", "5")
 # Six windows are too few for a search, which takes most of the time.
 QUICK = (*CLUSTER, "--first", "0.1")
-REPORT = {"trace", "cluster", "offline_policy", "cost", "loops", "notes"}
-TRACE = {"model", "layers", "experts", "top_k", "windows", "offline_windows", "steps", "tokens_per_step"}
+REPORT = {"trace", "cluster", "offline_policy", "cost", "timeline", "loops", "notes"}
+TRACE = {
+    "files", "fingerprint", "model", "layers", "experts", "top_k", "windows", "offline_windows", "steps",
+    "tokens_per_step",
+}  # fmt: skip
 LOOP = {
     "policy", "seconds", "saved_s_per_hour", "step_us", "step_us_with_pauses", "rank_imbalance", "replans",
     "oscillations", "moves", "bytes", "transfer_s", "pauses", "pause_s", "longest_pause_s", "break_even_steps",
-    "staging_bytes", "alarms", "events",
+    "staging_bytes", "alarms", "events", "timeline",
 }  # fmt: skip
 EVENT = {
     "window", "moves", "bytes", "transfer_s", "pause_s", "staging_slots", "oscillates", "steps", "saved_s",
@@ -63,17 +66,17 @@ def test_all_loops_side_by_side(trace: Path) -> None:
 
 
 def test_the_table_says_what_the_hours_are_of(trace: Path) -> None:
-    done = ebsim("rebalance", trace, *QUICK, "--loop", "guarded", "--hours", "2")
+    done = ebsim_here("rebalance", trace, *QUICK, "--loop", "guarded", "--hours", "2")
     assert "4 ranks × " in done.stdout and "54 windows of " in done.stdout and "guarded: 0 alarms" in done.stdout
     said = "a step is its MoE layers alone, so what is saved is of their hours (--other-ms)"
     assert said in unbroken(done.stdout)
-    beside = ebsim("rebalance", trace, *QUICK, "--cold-start", "--loop", "never", "--other-ms", "20")
+    beside = ebsim_here("rebalance", trace, *QUICK, "--cold-start", "--loop", "never", "--other-ms", "20")
     assert "a step is its MoE layers and 20 ms" in unbroken(beside.stdout)
 
 
 def test_a_cold_start_and_a_measured_pause(trace: Path) -> None:
     flags = ("--cold-start", "--loop", "vllm-sync", "--pause-s", "7", "--format", "json")
-    report = json.loads(ebsim("rebalance", trace, *QUICK, *flags).stdout)
+    report = json.loads(ebsim_here("rebalance", trace, *QUICK, *flags).stdout)
     loops = _loops(report)
     assert list(loops) == ["never", "vllm-sync"] and report["offline_policy"] == "contiguous"
     sync = loops["vllm-sync"]
@@ -84,11 +87,11 @@ def test_a_cold_start_and_a_measured_pause(trace: Path) -> None:
 
 
 def test_each_phase_or_workload_on_its_own(trace: Path) -> None:
-    done = ebsim("rebalance", trace, *QUICK, "--by", "workload", "--loop", "static", "--format", "json")
+    done = ebsim_here("rebalance", trace, *QUICK, "--by", "workload", "--loop", "static", "--format", "json")
     report = json.loads(done.stdout)
     assert (report["by"], sorted(report["strata"])) == ("workload", ["left", "right"])
     assert all(set(one) | {"notes"} == REPORT for one in report["strata"].values())
-    table = ebsim("rebalance", trace, *QUICK, "--by", "phase", "--loop", "static")
+    table = ebsim_here("rebalance", trace, *QUICK, "--by", "phase", "--loop", "static")
     assert "phase prefill\n" in table.stdout and "phase decode\n" in table.stdout
 
 
@@ -99,7 +102,7 @@ def test_each_model_revision_on_its_own(tmp_path: Path) -> None:
         trace = read_count_trace([path], msgspec.structs.replace(open_trace([path]).meta, model_revision=revision))
         write_count_trace(path, trace)
         files.append(path)
-    done = ebsim("rebalance", *files, *QUICK, "--by", "model-revision", "--loop", "static", "--format", "json")
+    done = ebsim_here("rebalance", *files, *QUICK, "--by", "model-revision", "--loop", "static", "--format", "json")
     strata = json.loads(done.stdout)["strata"]
     assert list(strata) == ["a", "b"] and {one["trace"]["windows"] for one in strata.values()} == {40}
 
@@ -107,7 +110,7 @@ def test_each_model_revision_on_its_own(tmp_path: Path) -> None:
 def test_a_sweep_is_chosen_on_one_half_and_judged_on_the_other(tmp_path: Path) -> None:
     trace = skewed_counts(tmp_path / "counts.parquet", 32)
     command = ("rebalance", trace, *QUICK, "--step-tokens", "4000", "--sweep")
-    report = json.loads(ebsim(*command, "--format", "json").stdout)
+    report = json.loads(ebsim_here(*command, "--format", "json").stdout)
     families = {"never", "static", "periodic", "periodic-sync", "guarded"}
     assert set(report["chosen"]) == {row["family"] for row in report["rows"]} == families
     assert len(report["rows"]) == 2 + 5 * 2 * 2 + 3 * 3 * 2
