@@ -16,8 +16,10 @@ import easybalance_sim as ebs
 import easybalance_sim.plan.planfile as plan_part
 from easybalance_sim import api
 from easybalance_sim.plan.planfile import write_plan
+from easybalance_sim.report.html import render
 from tests.ebsim_process import ebsim_here, python
 from tests.plan_documents import example_document
+from tests.rank_times import write_times
 from tests.skewed_traces import EXPERTS, skewed_columns, skewed_meta, skewed_trace
 from tests.trace_files import write_trace
 
@@ -110,6 +112,17 @@ def test_other_reports_are_those_of_their_commands(made: ebs.PlanResult, trace: 
     assert len(served.table()) == len(served.report["loops"])
 
 
+def test_a_comparison_is_that_of_the_command(made: ebs.PlanResult, trace: Path, folder: Path) -> None:
+    file, loads = made.save(folder / "plan.json"), folder / "loads.csv"
+    assert ebsim_here("trace", "loads", trace, "--plan", file, "-o", loads).returncode == 0
+    times = write_times(pd.read_csv(loads), folder / "times.csv")
+    told = ebs.compare(made, times, trace=trace)
+    assert told.report == printed("compare", file, times, "--trace", trace)
+    assert list(told.table().columns) == ["tokens", "seconds"] and told.status == "recalibrate" and not told.good
+    by_tokens = ebs.compare(loads, times)
+    assert by_tokens.good and by_tokens.line() == "GOOD: token count is a good enough cost model"
+
+
 def test_what_ifs_are_those_of_their_commands(trace: Path) -> None:
     cached = ebs.offload(trace, cached_share=[0.5, 1], policy="lru", prefetch="none")
     flags = ("--cached-share", "0.5,1", "--policy", "lru", "--prefetch", "none")
@@ -118,12 +131,14 @@ def test_what_ifs_are_those_of_their_commands(trace: Path) -> None:
     offered = ebs.offset(trace, ranks=4, part=["sensing"], past=trace, past_steps=(0, 100), steps=(100, None))
     assert offered.report["past"]["last_step"] == 99
     for result in (cached, offered):
-        assert result._repr_html_().startswith('<div class="ebsim-report') and "\n" not in repr(result)
-        assert result.figures and len(result.table()) > 1
+        assert result.figures and len(result.table()) > 1 and "\n" not in repr(result)
 
 
-def test_a_result_shows_itself_with_and_without_a_page(made: ebs.PlanResult, trace: Path, tmp_path: Path) -> None:
-    assert made._repr_html_().startswith('<div class="ebsim-report')
+def test_a_result_shows_itself_with_and_without_a_page(
+    made: ebs.PlanResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "fragment_of", lambda page: page.title)
+    assert "instead of contiguous" in made._repr_html_()
     assert ebs.gate(made)._repr_html_().count("<tr") == len(made.findings()) + 2
     write_plan(tmp_path / "bare.json", example_document())
     bare = ebs.load_plan(tmp_path / "bare.json")
