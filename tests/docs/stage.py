@@ -92,7 +92,7 @@ def _report(stage: Stage) -> None:
     Path("report.json").write_text(done.stdout)
 
 
-TAKEN_FOR_GRANTED: Mapping[str, Callable[[Stage], None]] = {
+TAKEN_FOR_GRANTED: Mapping[str, Callable[[Stage], object]] = {
     "dumps/": _dumps,
     "my-trace.parquet": lambda stage: stage.require(
         "import", "sglang-recorder", "dumps/", "-o", "my-trace.parquet", "--model", "deepseek-v3"
@@ -101,7 +101,8 @@ TAKEN_FOR_GRANTED: Mapping[str, Callable[[Stage], None]] = {
     "rank_times.csv": _rank_times,
     "report.json": _report,
     "plan.json": lambda stage: stage.require("plan", "traces/tinymoe.parquet", "-o", "plan.json"),
-    "new.json": lambda stage: stage.require("plan", "traces/tinymoe.parquet", "--policy", "eplb", "-o", "new.json"),
+    # Made by one of the long commands, where those run.
+    "new.json": lambda _: Path("new.json").write_bytes(Path("plan.json").read_bytes()),
     "lists.parquet": lambda _: run_block("trace-format.md"),
     "trace.parquet": lambda _: Path("trace.parquet").symlink_to(SAMPLE),
 }
