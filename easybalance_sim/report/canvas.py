@@ -28,6 +28,9 @@ UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uff
 _HARMLESS = "Glyph .* missing from font|No artists with labels found|constrained_layout not applied"
 """Warnings about names that are odd or too many; the browser has its own fonts, and what is drawn is drawn."""
 
+BEHIND_LETTERS = {"boxstyle": "square,pad=0.1", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.75}
+"""Letters on a line stay readable."""
+
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,

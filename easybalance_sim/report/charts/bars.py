@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
-from easybalance_sim.report.canvas import INK, SERIES, WIDTH, short
+from easybalance_sim.report.canvas import BEHIND_LETTERS, INK, SERIES, WIDTH, short
 from easybalance_sim.report.content import Cell, DataTable
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Bars:
             axes.axvline(self.bound[0], color=INK, linewidth=0.9, linestyle="--", label=self.bound[1])
         axes.set_yticks(range(len(self.rows)), labels=[short(row) for row in self.rows])
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
-        axes.set_xlabel(self.value)
+        axes.set_xlabel(self.value, loc="right")
         axes.set_xlim(*self._limits())
         if len(self.series) > 1 or self.bound is not None:
             drawing.legend(loc="outside upper left", ncols=2)
@@ -86,7 +86,7 @@ class Bars:
                 axes.plot(ends, (place + shift,) * 2, color=INK, linewidth=1.0, marker="|", markersize=5)
             axes.annotate(
                 self.form.format(value), (max((value, self.start, *(ends or ()))), place + shift), xytext=(4, 0),
-                textcoords="offset points", va="center", fontsize=8,
+                textcoords="offset points", va="center", fontsize=8, bbox=BEHIND_LETTERS,
             )  # fmt: skip
 
 

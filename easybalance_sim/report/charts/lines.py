@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from easybalance_sim.report.canvas import INK, PAPER, SERIES, WIDTH, short
+from easybalance_sim.report.canvas import BEHIND_LETTERS, INK, SERIES, WIDTH, short
 from easybalance_sim.report.content import Cell, DataTable
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ NAMED_EVENTS = 8
 """More events than that are marked, not named; the data names all."""
 
 EVENT = SERIES[5]
-BEHIND_LETTERS = {"boxstyle": "square,pad=0.1", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.75}
-"""Letters on a line stay readable."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from easybalance_sim.report.canvas import FAINT, INK, SERIES, WIDTH
+from easybalance_sim.report.canvas import BEHIND_LETTERS, FAINT, INK, SERIES, WIDTH
 from easybalance_sim.report.content import Cell, DataTable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Spans:
             axes.plot(span.middle, place, "o", color=SERIES[0], markersize=5.5)
             axes.annotate(
                 self.form.format(span.middle), (max(span.high, span.middle), place), xytext=(6, 0),
-                textcoords="offset points", va="center", fontsize=8,
+                textcoords="offset points", va="center", fontsize=8, bbox=BEHIND_LETTERS,
             )  # fmt: skip
         axes.set_yticks(range(len(self.spans)), labels=[span.name for span in self.spans])
         axes.set_ylim(len(self.spans) - 0.5, -0.5)
