@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.api.calls import begun
-from easybalance_sim.api.inputs import Names, PathLike, Traces, names_of, path_of, settings_of
+from easybalance_sim.api.inputs import Names, Numbers, PathLike, Traces, names_of, numbers_of, path_of, settings_of
 from easybalance_sim.api.plan_files import PlanLike, PlanResult, file_of
 from easybalance_sim.api.results import PageResult
 from easybalance_sim.phases import fit_phases, publish_phases
@@ -69,7 +69,7 @@ def plan(
     step_tokens: int = 0,
     criteria: PathLike | None = None,
     current: PlanLike | None = None,
-    lost_ranks: Sequence[int] | None = None,
+    lost_ranks: Numbers | None = None,
     workload: Names = None,
     phase: str | None = None,
     stress: bool = False,
@@ -125,7 +125,7 @@ def _request(said: Mapping[str, Any], in_force: Path | None) -> PlanRequest:
         criteria=path_of(said["criteria"]),
         current=in_force,
         effort=Effort(budget_s=said["budget_s"], max_moves=said["max_moves"]),
-        lost_ranks=tuple(said["lost_ranks"] or ()),
+        lost_ranks=() if said["lost_ranks"] is None else numbers_of(said["lost_ranks"]),
         output=path_of(said["output"]),
         **{name: said[name] for name in same},
     )

@@ -25,6 +25,8 @@ from easybalance_sim.sweep.run import run_sweep
 if TYPE_CHECKING:
     import pandas as pd
 
+DEFAULT_WINDOW_STEPS = 16
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepResult(PageResult):
@@ -58,7 +60,7 @@ def sweep(
     model: PathLike = "",
     kv_cache_dtype: str = "bf16",
     policy: Names = None,
-    window_steps: Numbers = 16,
+    window_steps: Numbers = DEFAULT_WINDOW_STEPS,
     window_seconds: float = 0.0,
     split: str = "time",
     held_out: float = 0.5,
@@ -90,7 +92,7 @@ def sweep(
         slots_per_rank=numbers_of(slots_per_rank),
         redundancy=numbers_of(redundancy),
         ranks=numbers_of(ranks),
-        window_steps=numbers_of(window_steps),
+        window_steps=numbers_of(window_steps) or (DEFAULT_WINDOW_STEPS,),
         per_layer=per_layer,
         kv_dtype=kv_cache_dtype,
     )

@@ -98,7 +98,7 @@ def test_a_replay_takes_a_result_or_a_file(made: ebs.PlanResult, trace: Path, fo
 
 def test_other_reports_are_those_of_their_commands(made: ebs.PlanResult, trace: Path, folder: Path) -> None:
     file = made.save(folder / "plan.json")
-    swept = ebs.sweep(trace, ranks=4, redundancy=[0, 1], policy="eplb")
+    swept = ebs.sweep(trace, ranks=4, redundancy=[0, 1], policy="eplb", window_steps=())
     flags = ("--ranks", "4", "--redundancy", "0,1", "--policy", "eplb")
     assert timeless(swept.report) == timeless(printed("sweep", trace, *flags))
     assert swept.table()["extra_slots_per_rank"].tolist() == [0, 1]
