@@ -43,7 +43,11 @@ def report(
     report_file.require(page, figures, [file, *(trace or ())], flag="-o")
     console = Console()
     document = _document(file, trace or [], console)
-    made = report_file.write(page, figures, document, of=str(file))
+    try:
+        made = report_file.write(page, figures, document, of=str(file))
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        what = f"cannot be drawn, it was edited ({type(error).__name__}: {error})"
+        raise UsageError(what, where=str(file), fix="make the report again") from error
     if made is None:
         return
     names = [figure.name for figure in made.figures()]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from easybalance_sim.errors import UsageError
 from easybalance_sim.report.content import MadeBy, Page
 
@@ -32,7 +34,9 @@ def page_of(document: Mapping[str, Any], made_by: MadeBy, of: str = "report") ->
     """
     module = import_module(f"{__name__}.{kind_of(document, of)}")
     try:
-        page: Page = module.page(document, made_by)
+        # What an edited report makes of its numbers is shown as it is.
+        with np.errstate(all="ignore"):
+            page: Page = module.page(document, made_by)
     except KeyError as error:
         what = f"{error} is missing: the report was edited, or made by another version"
         raise UsageError(what, where=of, fix="make it again with this version") from error

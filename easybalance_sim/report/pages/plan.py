@@ -58,7 +58,9 @@ def page(document: Mapping[str, Any], made_by: MadeBy) -> Page:
 def title(report: Mapping[str, Any]) -> str:
     """The model and what is compared."""
     model = report["trace"].get("model") or report["model"]["name"] or "unnamed model"
-    return f"{model}: {report['plan']['policy']} instead of {report['baseline']['policy']}"
+    old, new = (report[side]["policy"] for side in ("baseline", "plan"))
+    stays = old == new and not report["migration"]["moves"]
+    return f"{model}: {new} stays" if stays else f"{model}: {new} instead of {old}"
 
 
 def subtitle(report: Mapping[str, Any]) -> str:
