@@ -1,6 +1,6 @@
 """`python -m easybalance_sim` is `ebsim`."""
 
-from easybalance_sim.cli.app import main
+from easybalance_sim.cli.app import start
 
 if __name__ == "__main__":
-    main()
+    start()

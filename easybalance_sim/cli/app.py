@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import signal
 import sys
 import time
@@ -9,10 +12,25 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import NoReturn
 
 INTERRUPTED = 130
 TIDYING_S = 1.0
 """So long after an interrupt another one is not heard: half-written files are being removed."""
+
+
+def start() -> NoReturn:
+    """The program: `main`, then an end at once. Taking numba apart would cost as much as a small command."""
+    try:
+        main()
+        code: object = 0
+    except SystemExit as end:
+        code = end.code
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from easybalance_sim.cli import progress
 from easybalance_sim.plan.planfile import write_plan
-from tests.ebsim_process import SAMPLE, ebsim, ebsim_here
+from tests.ebsim_process import SAMPLE, ebsim, ebsim_here, python
 from tests.plan_documents import example_document
 from tests.terminal import on_terminal
 
@@ -157,3 +157,18 @@ def test_quiet_leaves_errors(plan: Path) -> None:
     both = ebsim_here("-q", "lint", plan, "-v")
     assert (both.returncode, both.stdout) == (2, "")
     assert both.stderr == "ebsim: error: --quiet and --verbose exclude each other — say one of them\n"
+
+
+ENDING = """
+import atexit, sys
+from easybalance_sim.cli.app import start
+atexit.register(print, "the end")
+sys.argv[1:] = ["--version"]
+start()
+"""
+
+
+def test_a_program_that_ends_at_once_has_done_what_was_left_to_the_end() -> None:
+    done = python("-c", ENDING)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ebsim ") and done.stdout.endswith("\nthe end\n")
