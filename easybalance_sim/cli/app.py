@@ -73,6 +73,7 @@ def _run() -> int:
     voice.clear()
     if said:
         voice.say(said)
+    voice.begin()
     return code
 
 

@@ -62,7 +62,7 @@ def level() -> Level:
 
 
 def begin() -> None:
-    """A command begins: nothing is known yet of how much it is to say."""
+    """Before a command and after it: nothing is known of how much is to be said."""
     _state.level, _state.owner, _state.said = Level.NORMAL, None, time.monotonic()
 
 
