@@ -79,7 +79,7 @@ def inline_svg_of(chart: Chart, name: str, alt: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.DOTALL)
     for colour, variable in THEME.items():
         text = text.replace(colour, f"var({variable})")
-    text = _shortened(_renamed(text, name))
+    text = _shortened(text)
     opening = text[: text.index(">") + 1]
     box = re.search(r'viewBox="[^"]+"', opening)
     spoken = f'role="img" aria-label="{escape(alt, quote=True)}"'
@@ -93,14 +93,20 @@ def png_of(chart: Chart, name: str) -> bytes:
 
 
 def _svg_text(chart: Chart, name: str, facecolor: str) -> str:
-    return UNWRITABLE.sub("\ufffd", _saved(chart, name, "svg", facecolor).decode())
+    text = UNWRITABLE.sub("\ufffd", _saved(chart, name, "svg", facecolor).decode())
+    return _renumbered(text, name)
 
 
-def _renamed(text: str, name: str) -> str:
-    """Ids that something refers to begin with `name`, the others go."""
-    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
-    text = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
-    return re.sub(r'(href="#|url\(#)([^")]+)', rf"\g<1>{name}-\2", text)
+def _renumbered(text: str, name: str) -> str:
+    """Ids that something refers to become `name`-1, `name`-2, … where they are first met; the others go.
+
+    matplotlib makes them from coordinates whose last bits, unseen, differ between runs.
+    """
+    numbers: dict[str, int] = {}
+    for used in re.findall(r'(?:href="#|url\(#)([^")]+)', text):
+        numbers.setdefault(used, len(numbers) + 1)
+    text = re.sub(r' id="([^"]+)"', lambda at: f' id="{name}-{numbers[at[1]]}"' if at[1] in numbers else "", text)
+    return re.sub(r'(href="#|url\(#)([^")]+)', lambda at: f"{at[1]}{name}-{numbers[at[2]]}", text)
 
 
 def _shortened(text: str) -> str:
