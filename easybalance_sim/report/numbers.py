@@ -43,6 +43,12 @@ def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_") or "x"
 
 
+def percent(change_frac: float) -> str:
+    """0.0123 → `+1.2 %`; no sign where it rounds to nothing."""
+    text = f"{100 * change_frac:+.1f} %"
+    return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text
+
+
 def moved(old: float | None, new: float | None, form: Callable[[float | None], str]) -> str:
     """What changed, in percent, of shares in points; a dash where both read alike or one is not known."""
     if old is None or new is None or form(old) == form(new):

@@ -10,7 +10,7 @@ from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.front import Front, Point
 from easybalance_sim.report.choosing import Choice, marked
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
-from easybalance_sim.report.numbers import microseconds, slug
+from easybalance_sim.report.numbers import microseconds, percent, slug
 from easybalance_sim.report.provenance import provenance
 from easybalance_sim.report.sections.control_loops import (
     HOUR_S,
@@ -21,7 +21,7 @@ from easybalance_sim.report.sections.control_loops import (
     sections,
     still_of,
 )
-from easybalance_sim.report.words import change, many, size
+from easybalance_sim.report.words import many, size
 
 Run = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ def _of_run(run: Run, made_by: MadeBy) -> Page:
                 label="step P99 as requests see it",
                 value=microseconds(best["step_us_with_pauses"]["p99"]),
                 note=f"never: {microseconds(never['step_us_with_pauses']['p99'])} "
-                f"({change(never['step_us_with_pauses']['p99'], best['step_us_with_pauses']['p99'])})",
+                f"({percent(best['step_us_with_pauses']['p99'] / never['step_us_with_pauses']['p99'] - 1)})",
             ),
             Fact(label="re-plans", value=f"{best['replans']:,}", note=f"{best['oscillations']:,} back and forth"),
             Fact(label="moved", value=size(best["bytes"]), note=f"{best['moves']:,} experts"),

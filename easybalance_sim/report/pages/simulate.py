@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from easybalance_sim.report.content import Fact, Headline, MadeBy, Mood, Page
-from easybalance_sim.report.numbers import milliseconds, rate, share
+from easybalance_sim.report.numbers import milliseconds, percent, rate, share
 from easybalance_sim.report.provenance import provenance
 from easybalance_sim.report.sections.pool import pool_sections
 from easybalance_sim.report.sections.served import firm, got
@@ -54,7 +54,7 @@ def _headline(report: Part) -> Headline:
         return Headline(mood=Mood.NEUTRAL, word="NO CHANGE", text=text, lines=lines)
     signs = [0 if abs(one) < NOTHING else 1 if one > 0 else -1 for one in _changes(report)]
     told = " and ".join(
-        f"{100 * one:+.1f} % with {words} communication hidden"
+        f"{percent(one)} with {words} communication hidden"
         for one, words in zip(_changes(report), ("no", "all"), strict=True)
     )
     text = f"{report['plans']['after']} against {report['plans']['before']}: mean time of a request {told}; "

@@ -62,13 +62,13 @@ def _seconds(pool: Part, runs: Mapping[str, Part], role: str) -> Figure:
         title="GPU seconds of the run",
         alt="Three stacked bars, before, after, and with even ranks: attention, experts, communication, what is lost "
         "to imbalance, what lies outside the layers, and idle GPUs.",
-        conclusion=f"{most.capitalize()} takes most. Waiting for the busiest rank costs {lost[0]:,.0f} GPU seconds "
-        f"before and {lost[1]:,.0f} after, of {gpus * runs['before']['seconds']['run']:,.0f} and "
-        f"{gpus * runs['after']['seconds']['run']:,.0f}.",
+        conclusion=f"{most.capitalize()} takes most. Waiting for the busiest rank costs {rate(lost[0])} GPU seconds "
+        f"before and {rate(lost[1])} after, of {rate(gpus * runs['before']['seconds']['run'])} and "
+        f"{rate(gpus * runs['after']['seconds']['run'])}.",
         chart=Shares(
             rows=tuple(KEYS[key] for key in runs), row="plan",
             parts=tuple(Slice(name=name, values=tuple(values)) for name, values in parts.items()),
-            value="GPU seconds", form="{:,.0f}",
+            value="GPU seconds", form="{:,.3g}",
         ),
     )  # fmt: skip
 

@@ -15,6 +15,8 @@ Part = Mapping[str, Any]
 KEYS = {"before": "before", "after": "after", "even": "ranks alike"}
 TIMES = {"ttft_ms": "time to first token", "tpot_ms": "time per output token", "end_to_end_ms": "end to end"}
 POINTS = {"p50": "P50", "p95": "P95", "p99": "P99"}
+ALIKE = 0.0005
+"""Of a ratio: what prints as the same number is the same."""
 SHORT = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "end_to_end_ms": "end to end"}
 
 
@@ -158,12 +160,13 @@ def firm(report: Part) -> Section:
 
 
 def _spans(spans: list[Span], draws: str) -> Figure:
-    same = [span.name for span in spans if span.low == span.middle == span.high == 1.0]
+    same = [span.name for span in spans if max(abs(span.low - 1), abs(span.high - 1)) < ALIKE]
     sure = [span.name for span in spans if span.name not in same and (span.low > 1 or span.high < 1)]
     turns = [span.name for span in spans if span.name not in same and span.name not in sure]
     said = [f"All draws agree on the sign for {', '.join(sure)}." if sure else "The draws agree on no sign."]
     if turns:
         said.append(f"Chance decides: {', '.join(turns)}.")
+    said += [f"No draw changes {', '.join(same)}."] if same else []
     return Figure(
         name="draws",
         title="After over before, by draw",
