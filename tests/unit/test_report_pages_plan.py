@@ -215,6 +215,9 @@ def test_time_tells_whether_the_gain_lasts_and_names_events() -> None:
     fading = plan_report()
     fading["maps"]["over_time"]["plan"]["mean"][10:] = [1.55] * 10
     assert "the gain wears off" in figures(fading)["over_time"].conclusion
+    late = plan_report()
+    late["maps"]["over_time"]["plan"]["mean"][:10] = [1.7] * 10
+    assert "the gain comes late" in figures(late)["over_time"].conclusion
     assert "no gain at any time" in figures(swapped(plan_report()))["over_time"].conclusion
     assert "over_time" not in figures(plan_report(windows=1))
 
@@ -226,6 +229,30 @@ def test_large_matrices_are_left_out_and_the_page_says_so() -> None:
     assert {"node_bytes", "rank_bytes"} <= set(figures(plan_report()))
     assert "node_bytes" not in figures(plan_report(nodes=1))
     assert "links" not in {section.name for section in page(REPORTS["one rank"]()).sections}
+
+
+def test_what_is_said_of_links_is_so() -> None:
+    idle = plan_report(nodes=2)
+    for pairs, says in (
+        ([[5.0, 0.0], [0.0, 5.0]], "Links that were idle carry copies now"),
+        ([[5.0, 9.0], [9.0, 5.0]], "The busiest link carries 56 % less"),
+        ([[5.0, 2.0], [2.0, 5.0]], "The busiest link carries 100 % more: watch communication."),
+        ([[5.0, 4.0], [4.0, 5.0]], "The busiest link carries as much as before"),
+    ):
+        for side, found in (("baseline", pairs), ("plan", [[5.0, 4.0], [4.0, 5.0]])):
+            idle[side]["traffic"]["node_bytes_per_token"] = found
+        assert says in figures(idle)["node_bytes"].conclusion
+
+
+def test_an_even_plan_has_no_layer_to_work_on_and_lost_folds_are_no_gain() -> None:
+    assert "No layer is left with anything to even out." in figures(even(plan_report()))["layers"].conclusion
+    assert "Its most uneven layer is 5, where the mean falls from 1.520 to 1.220" in (
+        figures(plan_report())["layers"].conclusion
+    )
+    lost = {kind: {"removed_excess": {"mean": -0.1, "p99": 0.0}} for kind in ("interleaved", "blocked")}
+    assert (
+        "it wins nothing that lasts" in figures(plan_report(fit__cross_validation=lost))["cross_validation"].conclusion
+    )
 
 
 def test_heat_maps_are_loads_over_their_mean() -> None:

@@ -62,6 +62,8 @@ def _trend(over_time: Mapping[str, Any]) -> str:
     said = f"It takes {percent(first)} off the baseline's excess in the first half and {percent(second)} in the second"
     if first <= 0 and second <= 0:
         return f"{said}: no gain at any time."
+    if first <= 0 < second:
+        return f"{said}: the gain comes late, and is not to be relied on."
     if second < WEARS_OFF * first:
         return f"{said}: the gain wears off; plan again when traffic changes (ebsim rebalance tells how often)."
     return f"{said}: the gain lasts."

@@ -82,6 +82,8 @@ def _pairs(report: Mapping[str, Any], side: str, key: str) -> FloatArray:
 def _verdict(before: FloatArray, after: FloatArray) -> str:
     """What to conclude: links are as busy as the one that takes in most."""
     first, second = (float(_received(one).max()) for one in (before, after))
+    if second > first == 0:
+        return "Links that were idle carry copies now: watch communication."
     if second < 0.98 * first:
         return f"The busiest link carries {100 * (1 - second / first):.0f} % less: communication can get faster."
     if second > 1.02 * first > 0:

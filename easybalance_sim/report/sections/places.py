@@ -17,6 +17,8 @@ from easybalance_sim.report.words import course, many
 
 FEW_LAYERS = 4
 """Up to so many are bars, and points of a line are marked."""
+EVEN_LAYER = 1.005
+"""Mean imbalance of a layer: less is nothing to work on."""
 EVEN = 1.05
 """Of tokens over their mean: less is hardly to be seen."""
 
@@ -63,10 +65,16 @@ def _layers(report: Mapping[str, Any]) -> Figure:
             f"Rank imbalance of {many(len(ids), 'layer')}, mean and P99 over windows, baseline and plan: the plan's "
             f"mean runs from {min(after['mean']):.3f} to {max(after['mean']):.3f}."
         ),
-        conclusion=f"{_evener(report)} Its most uneven layer is {ids[worst]}, where the mean {course(old, new)}: there "
-        "a longer search, or more slots, would pay most.",
+        conclusion=f"{_evener(report)} {_most_uneven(ids[worst], old, new)}",
         chart=_layer_chart(report, ids),
     )
+
+
+def _most_uneven(layer: int, old: float, new: float) -> str:
+    if new < EVEN_LAYER:
+        return "No layer is left with anything to even out."
+    moved = course(old, new)
+    return f"Its most uneven layer is {layer}, where the mean {moved}: there a longer search, or more slots, pay most."
 
 
 def _layer_chart(report: Mapping[str, Any], ids: tuple[int, ...]) -> Chart:

@@ -103,7 +103,9 @@ def _folds(report: Mapping[str, Any]) -> Figure:
         for stat, name in (("mean", "mean"), ("p99", "P99"))
     )
     same, new = (100 * found[place][1]["mean"] for place in (0, 1))
-    if new >= 0.8 * same:
+    if same <= 0:
+        told = "it wins nothing that lasts"
+    elif new >= 0.8 * same:
         told = "the plan hardly depends on the topics that it has seen"
     elif new > 0:
         told = "on topics that it has not seen it is worth less: plan again when they change"
