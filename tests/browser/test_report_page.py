@@ -16,6 +16,8 @@ from easybalance_sim.report.content import Page
 from easybalance_sim.report.html.render import fragment_of, html_of
 from tests.browser_sessions import Opened, Scheme, chromium, opened
 from tests.ebsim_process import ROOT
+from tests.golden.report.documents.make_golden import documents
+from tests.golden.report.documents.make_golden import page as page_of_document
 from tests.report_pages import bars, heat, page
 
 LARGEST = 3 * 2**20
@@ -195,3 +197,16 @@ PAINTED = """(() => {
   const dark = [style.color, style.backgroundColor].map(one => one.match(/[0-9.]+/g).slice(0, 3).map(Number));
   return dark;
 })()"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", documents())
+def test_every_kind_of_page(browser: Browser, tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.html"
+    path.write_text(html_of(page_of_document(name)), encoding="utf-8")
+    with opened(browser, path) as found:
+        for width, scheme in VIEWS:
+            found.look(width, scheme)
+            assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        found.keep_screenshot(name)
+        assert found.axe() == [] and found.said == [] and found.requests == [path.as_uri()]
