@@ -10,7 +10,7 @@ import pytest
 
 from easybalance_sim.cli import progress
 from easybalance_sim.plan.planfile import write_plan
-from tests.ebsim_process import SAMPLE, ebsim, ebsim_here, python
+from tests.ebsim_process import ROOT, SAMPLE, ebsim, ebsim_here, python
 from tests.plan_documents import example_document
 from tests.terminal import on_terminal
 
@@ -98,6 +98,32 @@ def test_ctrl_c_while_the_command_is_imported_is_one_line_and_130() -> None:
         terminal.press("\x03")
         terminal.finish()
     assert terminal.text == "importing\r\n^Cebsim: interrupted; no file was left half-written\r\nexit 130\r\n"
+
+
+WRITING = """
+import time
+from easybalance_sim import files
+from easybalance_sim.cli.app import start
+from easybalance_sim.report import pages
+from easybalance_sim.report.html import render
+def publish(temporary, path):
+    print("writing", temporary.read_text(), flush=True)
+    time.sleep(60)
+files._publish, pages.page_of, render.html_of = publish, lambda *_: None, lambda _: "a page"
+start()
+"""
+
+
+def test_ctrl_c_while_a_page_is_written_leaves_the_old_one(tmp_path: Path) -> None:
+    saved = ROOT / "tests" / "golden" / "printed" / "plan.json"
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    with on_terminal([sys.executable, "-c", WRITING, "report", str(saved), "-o", str(page)], PLAIN) as terminal:
+        assert terminal.wait_for("writing a page")
+        terminal.press("\x03")
+        assert terminal.finish() == 130
+    assert terminal.text.endswith("^Cebsim: interrupted; no file was left half-written\r\n")
+    assert ([path.name for path in tmp_path.iterdir()], page.read_text()) == (["page.html"], "old")
 
 
 TIDYING = """
