@@ -22,8 +22,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from easybalance_sim.plan.plan import Plan
+from easybalance_sim.plan.planfile import write_plan
 from easybalance_sim.trace.schema import TraceMeta
 from easybalance_sim.trace.writer import token_trace_writer
+from tests.ebsim_process import Done, ebsim_here
+from tests.plan_documents import placed_document
 from tests.replay_cases import batch_of, random_ids
 
 ROOT = Path(__file__).parents[2]
@@ -106,11 +110,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A quarter of a million tokens in steps of 128, so that a part takes a while."""
-    path, block = tmp_path_factory.mktemp("trace") / "long.parquet", 1 << 16
+    path, block = tmp_path_factory.mktemp("trace") / "long.parquet", 1 << 14
     meta = TraceMeta(kind="tokens", layers=tuple(range(24)), experts=32, top_k=4, ranks=8)
     ids = random_ids(0, block, 24, 32, 4)
     with token_trace_writer(path, meta, ("(none)",), level=1) as writer:
-        for first in range(0, 4 * block, block):
+        for first in range(0, 16 * block, block):
             rows = np.arange(first, first + block)
             request = rows // (128 * 64) * 128 + rows % 128
             writer.append(batch_of(rows // 128, rows % 8, np.roll(ids, first // 7, axis=0), request=request))
@@ -120,25 +124,30 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def replay(long_trace: Path) -> tuple[object, ...]:
     """Arguments of a replay that takes a while."""
-    plan = long_trace.with_name("plan.json")
-    flags = ("--ranks", 8, "--slots-per-rank", 5, "--policy", "eplb", "--split", "request", "--force")
-    assert _run("plan", long_trace, *flags, "-o", plan, cwd=long_trace.parent).returncode in (0, 1)
-    return ("replay", long_trace, "--plan", plan, "--format", "json")
+    path, rows = long_trace.with_name("plan.json"), np.tile(np.arange(40) % 32, (24, 1))
+    plan = Plan(expert_of_slot=rows, slots_per_rank=np.full(8, 5), experts=32, policy="by hand")
+    write_plan(path, placed_document(plan, range(24)))
+    return ("replay", long_trace, "--plan", path, "--format", "json")
+
+
+@pytest.fixture(scope="module")
+def alone(replay: tuple[object, ...]) -> Done:
+    """The same replay in one process."""
+    return ebsim_here(*map(str, replay))
 
 
 def test_a_plan_is_the_same_byte_for_byte(running: Cluster, tmp_path: Path) -> None:
     """Two nodes, so that tokens are sampled, too."""
     policies = ("--policy", "window_search", "--policy", "eplb_relabelled")
-    flags = ("--ranks", 8, "--ranks-per-node", 4, "--split", "request", *policies, "--force", "--format", "json")
-    alone = _run("plan", SAMPLE, *flags, "-o", "alone.json", cwd=tmp_path)
+    flags = ("--ranks", "8", "--ranks-per-node", "4", "--split", "request", *policies, "--force", "--format", "json")
+    alone = ebsim_here("plan", SAMPLE, *flags, "-o", "alone.json", cwd=tmp_path)
     shared = _run("plan", SAMPLE, *flags, "-o", "shared.json", "--dask", running.address, cwd=tmp_path)
     assert (shared.returncode, _notes(shared.stderr)) == (alone.returncode, _notes(alone.stderr))
     assert _report(shared.stdout) == _report(alone.stdout)
     assert (tmp_path / "shared.json").read_bytes() == (tmp_path / "alone.json").read_bytes()
 
 
-def test_a_worker_killed_in_the_middle_changes_nothing(replay: tuple[object, ...], tmp_path: Path) -> None:
-    alone = _run(*replay, cwd=tmp_path)
+def test_a_worker_killed_in_the_middle_changes_nothing(replay: tuple[object, ...], alone: Done, tmp_path: Path) -> None:
     with cluster(tmp_path) as found, found.client() as client:
         victim = found.workers[1]
         process = subprocess.Popen(
@@ -156,8 +165,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing(replay: tuple[object, ...
     assert _report(output.decode()) == _report(alone.stdout)
 
 
-def test_a_scheduler_killed_in_the_middle_is_one_line(replay: tuple[object, ...], tmp_path: Path) -> None:
-    notes = _notes(_run(*replay, cwd=tmp_path).stderr)
+def test_a_scheduler_killed_in_the_middle_is_one_line(replay: tuple[object, ...], alone: Done, tmp_path: Path) -> None:
+    notes = _notes(alone.stderr)
     with cluster(tmp_path, workers=1) as found, found.client() as client:
         process = subprocess.Popen(
             _ebsim(*replay, "--dask", found.address), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
