@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import completing, options, rollout_table
+from easybalance_sim.cli import completing, options, report_file, rollout_table
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.cli.json_text import json_text
 
 
 def rollout(
@@ -47,6 +47,8 @@ def rollout(
     seed: options.Seed = 0,
     model: options.Model = "",
     profile: options.Profile = "",
+    report: options.Report = None,
+    figures: options.Figures = None,
     format: options.OutputFormat = Format.TABLE,
 ) -> None:
     """Take a plan into service in a simulation: what every rank loads, whether it fits, and every order of events.
@@ -64,12 +66,14 @@ def rollout(
     from easybalance_sim.simulate.rollout.run import PAIRS, Request, faults_of, simulate_rollout
 
     console = Console()
+    report_file.require(report, figures, [plan, current])
     request = Request(
         plan=plan, current=current, faults=faults_of(faults), together=faults != PAIRS,
         ranks=ranks, steps=steps, in_flight=in_flight, in_place=in_place, without=frozenset(leave_out or ()),
         walks=walks, seed=seed, model=model, profile=profile,
     )  # fmt: skip
-    report, code = simulate_rollout(request, console)
-    report["notes"] = console.notes
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else rollout_table.of_rollout(report))
+    found, code = simulate_rollout(request, console)
+    found["notes"] = console.notes
+    report_file.write(report, figures, found)
+    emit(json_text(found) if format is Format.JSON else rollout_table.of_rollout(found))
     raise typer.Exit(code)

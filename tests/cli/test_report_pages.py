@@ -40,6 +40,15 @@ def test_the_report_of_a_run_is_what_its_page_is_made_of(
     assert document["found"] == run and document["notes"] == []
 
 
+def test_a_rollout_has_a_page_whatever_comes_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("easybalance_sim.simulate.rollout.run.simulate_rollout", lambda *_: ({"found": "unsafe"}, 1))
+    monkeypatch.setattr(report_file, "write", lambda *given: seen.append(given))
+    page = tmp_path / "page.html"
+    assert ebsim_here("rollout", SAMPLE, "--report", page, "--format", "json").returncode == 1
+    assert seen == [(page, None, {"found": "unsafe", "notes": []})]
+
+
 @pytest.mark.parametrize("command", [("offset", "--scenario"), ("simulate",)])
 def test_a_claim_has_a_page_too(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Taken:

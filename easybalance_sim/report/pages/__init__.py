@@ -23,6 +23,7 @@ KINDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("offload", "offload", ("answers", "batches")),
     ("offset", "offset", ("front", "judged")),
     ("offset --scenario", "claim", ("rungs", "assumptions")),
+    ("rollout", "rollout", ("facts", "explored", "outcome")),
 )
 """Commands, the module here whose `page(document, made_by)` makes their page, and the keys that tell their report."""
 

@@ -9,6 +9,9 @@
     ebsim trace synthesise day -o day.parquet --hours 8 --window-seconds 120 --seed 107
     ebsim rebalance day.parquet --ranks 8 --slots-per-rank 9 --other-ms 10 --format json > rebalance.json
     ebsim rebalance traces/tinymoe.parquet --sweep --format json > settings.json
+    ebsim plan traces/tinymoe.parquet -o plan.json
+    ebsim rollout plan.json --faults checksum-mismatch,rank-restarts --walks 5 --format json > rollout.json
+    ebsim rollout plan.json --faults checksum-mismatch --leave-out verify --walks 5 --format json > broken.json
     (pools.json is a run of tests/small_scenario.py with two pools)
     python -m tests.golden.report.documents.make_golden [DOCUMENT.json …]
 
