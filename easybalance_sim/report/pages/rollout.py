@@ -140,8 +140,8 @@ def _ways(facts: Part) -> Table:
         rows=tuple(
             (
                 "→" if name == facts["best_way"] else "", WAYS[name], size(way["staging_bytes"]),
-                size(way["left_bytes"]), {None: "unknown", True: "yes", False: "NO"}[way["fits"]], _seconds(way["load_s"]),
-                _seconds(way["pause_s"]), f"{way['publications']:,}",
+                size(way["left_bytes"]), {None: "unknown", True: "yes", False: "NO"}[way["fits"]],
+                _seconds(way["load_s"]), _seconds(way["pause_s"]), f"{way['publications']:,}",
             )
             for name, way in facts["ways"].items()
         ),
