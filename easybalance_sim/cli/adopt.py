@@ -7,19 +7,14 @@ from typing import Annotated
 
 import typer
 
-from easybalance_sim.cli import completing, options
+from easybalance_sim.cli import options
 from easybalance_sim.cli.console import emit, say_notes
 from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.cli.trace_output import parse_layers
 
 
 def adopt(
-    engine: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENGINE", autocompletion=completing.engines, help="sglang, tensorrt-llm, vllm, vllm-ascend or omni."
-        ),
-    ],
+    engine: options.EngineName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The placement file that the engine runs with.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PLAN", help="The plan file to write.")],
     ranks: options.EngineRanks = None,

@@ -25,12 +25,7 @@ class NotAcceptedError(PlanError):
 
 
 def export(
-    engine: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENGINE", autocompletion=completing.engines, help="sglang, tensorrt-llm, vllm, vllm-ascend or omni."
-        ),
-    ],
+    engine: options.EngineName,
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file that `ebsim plan` wrote.")],
     output: Annotated[
         Path,

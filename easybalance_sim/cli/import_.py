@@ -29,24 +29,28 @@ class ImportCommand(TyperCommand):
         super().format_epilog(ctx, formatter)
 
 
+Kind = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND", autocompletion=completing.recordings, help="What recorded it: one of the kinds below."
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|config.json", autocompletion=completing.models, help="The model, for its layers and experts."
+    ),
+]
+
+
 def import_(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND", autocompletion=completing.recordings, help="What recorded it: one of the kinds below."
-        ),
-    ],
+    kind: Kind,
     source: Annotated[Path, typer.Argument(metavar="SRC", help="The recording: file or folder.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="The trace to write.")],
     plan_in_force: Annotated[
         Path | None, typer.Option(metavar="PLAN", help="The plan of the recording, where ids are slots.")
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|config.json", autocompletion=completing.models, help="The model, for its layers and experts."
-        ),
-    ] = None,
+    model: ModelName = None,
     layers: Annotated[str | None, typer.Option(metavar="IDS", help="MoE layer ids: 3-60 or 0,1,2.")] = None,
     experts: Annotated[int | None, typer.Option(metavar="E", min=1, help="Routed experts per layer.")] = None,
     top_k: Annotated[int | None, typer.Option(metavar="K", min=1, help="Experts per token.")] = None,

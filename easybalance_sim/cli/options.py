@@ -37,6 +37,12 @@ Model = Annotated[
         help="Model shape, when the trace does not say it.",
     ),
 ]
+EngineName = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENGINE", autocompletion=completing.engines, help="sglang, tensorrt-llm, vllm, vllm-ascend or omni."
+    ),
+]
 EngineRanks = Annotated[
     int | None,
     typer.Option("--ranks", metavar="R", min=1, max=MOST_RANKS, help="Ranks of the EP group [FILE's, if it says so]."),
