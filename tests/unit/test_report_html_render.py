@@ -153,6 +153,14 @@ def test_a_fragment_is_one_element_without_contents_and_provenance() -> None:
     assert rules and all(".ebsim-report" in one for rule in rules for one in re.split(r",(?![^()]*\))", rule))
 
 
+def test_browsers_that_do_not_know_dark_colours_get_the_light_ones(plain: str) -> None:
+    old, _, new = plain.partition("@supports (color: light-dark(red, red)) {")
+    known = dict(re.findall(r"(--\w+(?:-\w+)?): (#\w+);", old))
+    both = re.findall(r"(--\w+(?:-\w+)?): light-dark\((#\w+), #\w+\);", new)
+    assert len(both) > 20 and dict(both) == known
+    assert "light-dark(" not in old
+
+
 def test_fragments_of_different_pages_share_no_ids() -> None:
     made = [fragment_of(page(charts={"bars": bars((word, "b"))})) for word in ("eplb", "window_search")]
     one, other = (set(re.findall(r' id="([^"]+)"', text)) for text in made)

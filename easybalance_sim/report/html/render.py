@@ -69,7 +69,16 @@ def _templates() -> Environment:
 @cache
 def _style(name: str) -> Markup:
     text = (resources.files(__package__) / name).read_text(encoding="utf-8")
-    return Markup(re.sub(r"\s*\n\s*", "\n", text).strip())
+    return Markup(re.sub(r"\s*\n\s*", "\n", _light_first(text)).strip())
+
+
+def _light_first(style: str) -> str:
+    """Browsers from before 2024 do not know `light-dark()`: they get the light colours."""
+    rule = re.search(r"^\.ebsim-report \{.*?^\}", style, re.DOTALL | re.MULTILINE)
+    if rule is None:
+        return style
+    light = re.sub(r"light-dark\((#\w+), #\w+\)", r"\1", rule[0]).replace("light dark", "light")
+    return style.replace(rule[0], f"{light}\n@supports (color: light-dark(red, red)) {{\n{rule[0]}\n}}")
 
 
 def _svg(figure: Figure, prefix: str) -> Markup:
