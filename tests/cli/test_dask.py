@@ -220,6 +220,15 @@ def test_an_address_of_another_kind(address: str, says: str, tmp_path: Path) -> 
     assert (found.returncode, found.stderr) == (2, f"ebsim: error: --dask: {address} {says}\n")
 
 
+# What never comes is waited for to the end, whatever its length.
+IMPATIENT = """
+import importlib, sys
+from easybalance_sim.cli.app import main
+importlib.import_module(f"easybalance_sim.workers.{sys.argv.pop(1)}").CONNECT_S = 2.0
+main()
+"""
+
+
 def test_others_at_the_address(tmp_path: Path) -> None:
     """At once, as each takes its time: a server of another kind, one that says nothing, a scheduler without workers."""
     web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
@@ -227,7 +236,8 @@ def test_others_at_the_address(tmp_path: Path) -> None:
     threading.Thread(target=web.serve_forever, daemon=True).start()
     with web, socket.create_server(("127.0.0.1", 0)) as silent, cluster(tmp_path, workers=0) as found:
         others = [f"tcp://127.0.0.1:{place.getsockname()[1]}" for place in (web.socket, silent)]
-        answers = [_run_at(address, tmp_path) for address in (*others, found.address)]
+        answers = [_run_at(address, "dask_client", tmp_path) for address in others]
+        answers.append(_run_at(found.address, "dask_cluster", tmp_path))
         said = [(*process.communicate(timeout=PATIENCE_S), process.returncode) for process in answers]
         web.shutdown()
     nobody = "ebsim: error: --dask: no Dask scheduler answers at {} — start `dask scheduler` or correct the address\n"
@@ -237,6 +247,6 @@ def test_others_at_the_address(tmp_path: Path) -> None:
     assert said == [("", nobody.format(other), 2) for other in others] + [("", idle, 2)]
 
 
-def _run_at(address: str, folder: Path) -> subprocess.Popen[str]:
-    command = _ebsim("plan", SAMPLE, "--dask", address)
+def _run_at(address: str, impatient: str, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", IMPATIENT, impatient, "plan", str(SAMPLE), "--dask", address]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
