@@ -68,6 +68,11 @@ phases = offered("prefill decode unknown")
 baselines = offered("contiguous round_robin")
 kv_dtypes = offered("bf16 fp8")
 loops = offered("never static sglang sglang-chunked vllm vllm-sync tensorrt-llm vllm-ascend guarded")
+strata = offered("phase workload model-revision")
+controllers = offered(
+    "layer-P layer-I layer-PI layer-sign layer-max heat-P heat-I heat-PI heat-sign heat-max "
+    "expert-P expert-I expert-PI expert-sign expert-max"
+)
 parts = offered("sensing feedback rerouting replicas staggering queue admission")
 cache_policies = offered("belady lfu lru static")
 prefetches = offered("history none oracle previous-layer")

@@ -43,6 +43,7 @@ ControllerName = Annotated[
     str,
     typer.Option(
         "--controller",
+        autocompletion=completing.controllers,
         show_default=False,
         metavar="SIGNAL-LAW",
         help="One router offset in place of the usual: layer, heat or expert, with P, I, PI, sign or max: layer-P.",

@@ -74,5 +74,10 @@ Sweep = Annotated[
 ]
 By = Annotated[
     str,
-    typer.Option("--by", metavar="KIND", help="Run each on its own: phase, workload, model-revision (of the files)."),
+    typer.Option(
+        "--by",
+        autocompletion=completing.strata,
+        metavar="KIND",
+        help="Run each on its own: phase, workload, model-revision (of the files).",
+    ),
 ]
