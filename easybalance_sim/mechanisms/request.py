@@ -110,10 +110,11 @@ def controller_of(name: str) -> tuple[str, str]:
     """Signal and law of "layer-P". Raises `UsageError` for anything else."""
     signal, _, law = name.partition("-")
     if signal not in SIGNALS or law not in LAWS:
+        known = [f"{one}-{other}" for one in SIGNALS for other in LAWS]
         raise UsageError(
             f"no controller {name!r}",
             where="--controller",
-            fix=f"{', '.join(SIGNALS)}, a hyphen, and {', '.join(LAWS)}: layer-P",
+            fix=f"{did_you_mean(name, known)}{', '.join(SIGNALS)}, a hyphen, and {', '.join(LAWS)}: layer-P",
         )
     return signal, law
 

@@ -18,12 +18,14 @@ from easybalance_sim.mechanisms.request import PARTS
 from easybalance_sim.planning.memory import KV_DTYPES
 from easybalance_sim.planning.request import OBJECTIVES
 from easybalance_sim.profiling import sources
+from easybalance_sim.rebalancing import strata
 from easybalance_sim.rebalancing.request import LOOPS
 from easybalance_sim.replay.dispatch import RULES
 from easybalance_sim.simulate.offloading import policies as cache_policies
 from easybalance_sim.simulate.offloading import prefetch
 from easybalance_sim.simulate.offloading.cache import SCOPES
 from easybalance_sim.simulate.offloading.link import NOMINAL_GB_PER_S
+from easybalance_sim.simulate.offsets.controllers import LAWS, SIGNALS
 from easybalance_sim.simulate.rollout import faults, protocol
 from easybalance_sim.trace import importers
 from easybalance_sim.trace.schema import PHASES
@@ -48,6 +50,8 @@ from easybalance_sim.trace.schema import PHASES
         (completing.kv_dtypes, KV_DTYPES),
         (completing.loops, LOOPS),
         (completing.parts, PARTS),
+        (completing.strata, strata.KINDS),
+        (completing.controllers, [f"{signal}-{law}" for signal in SIGNALS for law in LAWS]),
         (completing.cache_policies, cache_policies.names()),
         (completing.prefetches, prefetch.names()),
         (completing.scopes, SCOPES),
