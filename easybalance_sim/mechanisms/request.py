@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.files import require_place
 from easybalance_sim.planning.session import Settings, require_choice
 from easybalance_sim.simulate.offsets.controllers import LAWS, SIGNALS, WITHOUT_LIMIT
