@@ -29,8 +29,8 @@ def _tenants(scenario: Scenario) -> Iterator[tuple[float, str]]:
         if isinstance(tenant, Burst):
             end = min(scenario.run.duration_s, tenant.until_s or float("inf"))
             for at in _times(tenant.from_s + tenant.burst_from_s, tenant.every_s, end):
-                yield at, f"{tenant.name} bursts"
-                yield min(at + tenant.burst_s, end), f"{tenant.name} calms"
+                yield at, f"{tenant.name} burst"
+                yield min(at + tenant.burst_s, end), "burst over"
 
 
 def _plans(scenario: Scenario) -> Iterator[tuple[float, str]]:

@@ -12,7 +12,7 @@ def told(name: str) -> list[tuple[float, str]]:
 
 
 def test_a_burst_begins_and_ends() -> None:
-    assert told("burst.toml") == [(30.0, "javascript bursts"), (45.0, "javascript calms")]
+    assert told("burst.toml") == [(30.0, "javascript burst"), (45.0, "burst over")]
 
 
 def test_nothing_happens_on_an_ordinary_day() -> None:

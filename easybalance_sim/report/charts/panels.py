@@ -14,8 +14,8 @@ from easybalance_sim.report.content import Cell, DataTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EACH = 1.35
-"""Inches of a panel."""
+EACH, NAMED = 1.35, 1.5
+"""Inches of a panel; how much higher the first is where names of events stand in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Panels:
     @property
     def size(self) -> tuple[float, float]:
         """Inches: higher with more panels."""
-        return WIDTH, 0.8 + EACH * len(self.panels)
+        return WIDTH, 0.8 + EACH * sum(self._heights())
 
     def table(self) -> DataTable:
         """One row per point, event and bound of each panel: what the panel shows, kind, name, x, value."""
@@ -36,7 +36,7 @@ class Panels:
 
     def draw(self, drawing: Figure) -> None:
         """One axes per panel, the legend of the first over all, the x axis named once."""
-        found = np.atleast_1d(drawing.subplots(len(self.panels), 1, sharex=True))
+        found = np.atleast_1d(drawing.subplots(len(self.panels), 1, sharex=True, height_ratios=self._heights()))
         for place, (axes, lines) in enumerate(zip(found, self.panels, strict=True)):
             (_unnamed(lines) if place else lines).plot(axes)
             axes.set_ylabel("")
@@ -45,6 +45,10 @@ class Panels:
         if len(self.panels[0].lines) > 1:
             handles, names = found[0].get_legend_handles_labels()
             drawing.legend(handles, names, loc="outside upper left", ncols=3)
+
+    def _heights(self) -> list[float]:
+        """Over that of a panel."""
+        return [NAMED if self.panels[0].events else 1.0, *([1.0] * (len(self.panels) - 1))]
 
 
 def _unnamed(lines: Lines) -> Lines:
