@@ -23,7 +23,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def before(trace: Path) -> Path:
     """A plan in force on 4 ranks × 6 slots."""
     path = trace.with_name("before.json")
-    ebsim("plan", trace, "--ranks", "4", "--slots-per-rank", "6", "--policy", "eplb", "--force", "-o", path)
+    ebsim_here("plan", trace, "--ranks", "4", "--slots-per-rank", "6", "--policy", "eplb", "--force", "-o", path)
     return path
 
 
@@ -35,10 +35,12 @@ def test_a_plan_for_the_survivors(trace: Path, before: Path, tmp_path: Path) -> 
     assert (report["cluster"]["ranks"], report["baseline"]["policy"]) == (3, "repair")
     assert "note: 3 of 4 ranks are left; " in done.stderr
     assert read_plan(new).parent_ranks == (0, 1, 3)
-    table = ebsim("plan", trace, "--current", before, "--lost-ranks", "2", "--policy", "repair", "--force", "-o", new)
+    table = ebsim_here(
+        "plan", trace, "--current", before, "--lost-ranks", "2", "--policy", "repair", "--force", "-o", new
+    )
     assert "plan: repair\n" in table.stdout and "3 ranks × 6 slots" in table.stdout
-    assert ebsim("replay", trace, "--plan", new).returncode in (0, 1)
-    again = ebsim("plan", trace, "--current", new, "--policy", "keep", "--format", "json")
+    assert ebsim_here("replay", trace, "--plan", new).returncode in (0, 1)
+    again = ebsim_here("plan", trace, "--current", new, "--policy", "keep", "--format", "json")
     assert json.loads(again.stdout)["migration"]["moves"] == 0
 
 
@@ -73,19 +75,19 @@ def test_lost_ranks_need_a_plan_in_force() -> None:
 def test_two_plans_from_one_trace(tmp_path: Path) -> None:
     trace, cluster = phase_trace(tmp_path / "two.parquet"), ("--ranks", "8", "--slots-per-rank", "5")
     command = ("plan", trace, *cluster, "--window-steps", "8", "--per-phase", "-o", tmp_path / "plan.json")
-    done = ebsim(*command)
+    done = ebsim_here(*command)
     assert done.returncode == 0, done.stderr
     for heading in ("=== prefill ===", "=== decode ===", "=== each plan on either traffic ==="):
         assert f"{heading}\n\n" in done.stdout
     assert done.stdout.count("ACCEPTED: ") == 2
     assert "P99 layer time with the other phase's plan: +" in done.stdout
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["plan.decode.json", "plan.prefill.json"]
-    report = json.loads(ebsim(*command[:-2], "--format", "json", "--policy", "eplb").stdout)
+    report = json.loads(ebsim_here(*command[:-2], "--format", "json", "--policy", "eplb").stdout)
     assert set(report) == {"phases", "cross", "notes"}
     for phase in ("prefill", "decode"):
         require_documented(report["phases"][phase])
         assert report["phases"][phase]["plan_file"] is None
     assert set(report["cross"]) == {"differing_experts", "placed_experts", "on"}
-    kept = ebsim(*command[:-2], "--current", tmp_path / "plan.json", "--policy", "keep", "--format", "json")
+    kept = ebsim_here(*command[:-2], "--current", tmp_path / "plan.json", "--policy", "keep", "--format", "json")
     phases = json.loads(kept.stdout)["phases"]
     assert [phases[phase]["plan"]["slots"] for phase in ("prefill", "decode")] == [40, 32]

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from easybalance_sim.plan.planfile import read_plan
-from tests.ebsim_process import ebsim
+from tests.ebsim_process import ebsim_here
 from tests.skewed_traces import skewed_trace
 
 LOST = 2
 
 
 def _diff(old: Path, new: Path, *flags: str | Path) -> dict[str, Any]:
-    done = ebsim("diff", old, new, "--format", "json", "--steps", *flags)
+    done = ebsim_here("diff", old, new, "--format", "json", "--steps", *flags)
     assert done.returncode == 1, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -22,13 +22,13 @@ def _diff(old: Path, new: Path, *flags: str | Path) -> dict[str, Any]:
 
 def test_the_whole_round(tmp_path: Path) -> None:
     trace, whole, left = skewed_trace(tmp_path / "t.parquet"), tmp_path / "whole.json", tmp_path / "left.json"
-    begin = ebsim(
+    begin = ebsim_here(
         "plan", trace, "--ranks", "4", "--slots-per-rank", "6", "--policy", "eplb", "--force", "--format", "json",
         "-o", whole,
     )  # fmt: skip
     assert json.loads(begin.stdout)["plan_file"] == str(whole)
     lost = ("--current", whole, "--lost-ranks", str(LOST), "--policy", "repair", "--force", "--format", "json")
-    report = json.loads(ebsim("plan", trace, *lost, "-o", left).stdout)
+    report = json.loads(ebsim_here("plan", trace, *lost, "-o", left).stdout)
     before, after = read_plan(whole).plan(), read_plan(left).plan()
     kept = [rank for rank in range(4) if rank != LOST]
     # No plan moves fewer: one for each expert whose every replica was on the lost rank.

@@ -21,7 +21,7 @@ from easybalance_sim.plan.planfile import read_plan, write_plan
 from easybalance_sim.planning.request import PlanRequest
 from easybalance_sim.planning.session import Settings
 from easybalance_sim.replay.tally import imbalance
-from tests.ebsim_process import DATA, SAMPLE, ebsim
+from tests.ebsim_process import DATA, SAMPLE, ebsim, ebsim_here
 from tests.listeners import Heard
 from tests.plan_documents import example_document
 from tests.trace_files import count_trace
@@ -46,7 +46,7 @@ def gptoss(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gptoss")
     flags = ("--concurrency", str(CONCURRENCY), "--order", "shuffled")
     for name, more in (("started", ()), ("midway", ("--midway",))):
-        done = ebsim("trace", "convert", GPTOSS, "-o", folder / f"{name}.parquet", *flags, *more)
+        done = ebsim_here("trace", "convert", GPTOSS, "-o", folder / f"{name}.parquet", *flags, *more)
         assert done.returncode == 0, done.stderr
     return folder
 
@@ -54,7 +54,7 @@ def gptoss(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_gptoss
 def test_eplb_on_gpt_oss_reaches_the_published_balance(gptoss: Path) -> None:
     flags = ("--ranks", "8", "--slots-per-rank", "5", "--split", "request", "--window-steps", "16", "--policy", "eplb")
-    done = ebsim("plan", gptoss / "started.parquet", *flags, "--format", "json")
+    done = ebsim_here("plan", gptoss / "started.parquet", *flags, "--format", "json")
     report = json.loads(done.stdout)
     mean, p99 = by_layer(report, "plan")
     assert mean == pytest.approx(1.114, abs=0.03)
@@ -71,7 +71,7 @@ def test_eplb_on_gpt_oss_reaches_the_published_balance(gptoss: Path) -> None:
 def test_a_server_met_midway_is_no_worse(gptoss: Path) -> None:
     """Without the common start its first window is gone, which made most of the published P99."""
     flags = ("--ranks", "8", "--slots-per-rank", "5", "--split", "request", "--window-steps", "16", "--policy", "eplb")
-    report = json.loads(ebsim("plan", gptoss / "midway.parquet", *flags, "--format", "json").stdout)
+    report = json.loads(ebsim_here("plan", gptoss / "midway.parquet", *flags, "--format", "json").stdout)
     mean, p99 = by_layer(report, "plan")
     assert mean == pytest.approx(1.114, abs=0.03)
     assert mean < p99 <= 1.312 + 0.08
@@ -96,7 +96,7 @@ def test_the_balance_on_gpt_oss_holds_over_seeds(gptoss: Path, capsys: pytest.Ca
 def deepseek(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the two count traces that `convert` makes of the table."""
     folder = tmp_path_factory.mktemp("deepseek")
-    done = ebsim("trace", "convert", DEEPSEEK, "-o", folder / "dsv3.parquet")
+    done = ebsim_here("trace", "convert", DEEPSEEK, "-o", folder / "dsv3.parquet")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["dsv3-4k.parquet", "dsv3-8k.parquet"]
     return folder
@@ -105,13 +105,13 @@ def deepseek(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_deepseek
 def test_deepseek_v3_planned_on_one_packing_and_replayed_on_the_other(deepseek: Path) -> None:
     plan = deepseek / "plan.json"
-    done = ebsim("plan", deepseek / "dsv3-4k.parquet", *EP32, "-o", plan)
+    done = ebsim_here("plan", deepseek / "dsv3-4k.parquet", *EP32, "-o", plan)
     assert done.returncode == 3
     assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_windows_min, fit_windows_min): ")
     assert not plan.exists()
-    assert ebsim("plan", deepseek / "dsv3-4k.parquet", *EP32, "-o", plan, "--force").returncode == 3
+    assert ebsim_here("plan", deepseek / "dsv3-4k.parquet", *EP32, "-o", plan, "--force").returncode == 3
     assert read_plan(plan).verdict["status"] == "insufficient_evidence"
-    done = ebsim("replay", deepseek / "dsv3-8k.parquet", "--plan", plan, "--format", "json")
+    done = ebsim_here("replay", deepseek / "dsv3-8k.parquet", "--plan", plan, "--format", "json")
     assert done.returncode == 3
     report = json.loads(done.stdout)
     assert report["baseline"]["rank_imbalance"]["p50"] == pytest.approx(1.93, abs=0.02)
@@ -147,10 +147,10 @@ def _imbalance(fit: FloatArray, judged: Any) -> FloatArray:
 
 def test_a_plan_for_python_and_c_is_refused_for_chinese(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    done = ebsim("plan", SAMPLE, "--workload", "python", "--workload", "c", "-o", plan)
+    done = ebsim_here("plan", SAMPLE, "--workload", "python", "--workload", "c", "-o", plan)
     assert done.returncode == 0 and done.stdout.startswith("ACCEPTED: ")
     accepted = plan.read_bytes()
-    done = ebsim("replay", SAMPLE, "--plan", plan, "--workload", "chinese")
+    done = ebsim_here("replay", SAMPLE, "--plan", plan, "--workload", "chinese")
     assert done.returncode == 1
     assert done.stdout.startswith("REJECTED (fit_gap_max): ")
     assert "NO  fit_gap_max" in done.stdout
@@ -161,17 +161,18 @@ def test_a_refused_plan_leaves_the_earlier_file_untouched(tmp_path: Path) -> Non
     plan = tmp_path / "plan.json"
     write_plan(plan, example_document())
     old, stat = plan.read_bytes(), plan.stat()
-    done = ebsim("plan", SAMPLE, "--policy", "contiguous", "-o", plan)
+    done = ebsim_here("plan", SAMPLE, "--policy", "contiguous", "-o", plan)
     assert done.returncode == 1
     assert done.stdout.startswith("REJECTED (p99_imbalance_drop_min): contiguous, not written\n")
     assert (plan.read_bytes(), plan.stat().st_mtime_ns, plan.stat().st_ino) == (old, stat.st_mtime_ns, stat.st_ino)
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-def test_the_sample_plan_compiles_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [("--policy", "eplb"), pytest.param((), marks=pytest.mark.slow)], ids=["eplb", "all"])
+def test_the_sample_plan_compiles_once(flags: tuple[str, ...], tmp_path: Path) -> None:
     """The two commands that a newcomer runs first: accepted, and only the first one says that it compiles."""
     cache, says = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}, "note: first run: compiling kernels"
-    cold, warm = (ebsim("plan", SAMPLE, "-o", tmp_path / "plan.json", env=cache) for _ in range(2))
+    cold, warm = (ebsim("plan", SAMPLE, *flags, "-o", tmp_path / "plan.json", env=cache) for _ in range(2))
     assert (cold.returncode, warm.returncode) == (0, 0)
     assert (cold.stderr.count(says), warm.stderr.count(says)) == (1, 0)
     assert cold.stdout == warm.stdout

@@ -31,7 +31,7 @@ def _numbers(content: Any) -> Iterator[float]:
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     """Every part on the sample that holds scores, on two nodes so that admission takes part."""
-    done = ebsim("offset", *ON_SCORES, "--ranks-per-node", "4", "--format", "json")
+    done = ebsim_here("offset", *ON_SCORES, "--ranks-per-node", "4", "--format", "json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -101,7 +101,7 @@ def test_the_table_says_first_whether_an_offset_helps() -> None:
 
 
 def test_without_scores_what_is_lossless_is_told_and_what_is_missing_said() -> None:
-    done = ebsim("offset", SAMPLE, "--part", "feedback", "--part", "staggering")
+    done = ebsim_here("offset", SAMPLE, "--part", "feedback", "--part", "staggering")
     assert done.returncode == 0
     assert "note: what a router would choose otherwise is left out" in done.stderr and "all_scores" in done.stderr
     assert "barrier per layer +0, it gains nothing there" in unbroken(done.stdout) and "Price of" not in done.stdout
@@ -244,7 +244,7 @@ def test_what_only_the_trace_can_tell_is_one_line_too(arguments: tuple[str | Pat
 
 def test_the_capacity_claim_is_judged_with_the_assumptions_it_hangs_on() -> None:
     scenario = ROOT / "scenarios" / "easybalance-8xa100.toml"
-    done = ebsim("offset", "--scenario", scenario, "--format", "json")
+    done = ebsim_here("offset", "--scenario", scenario, "--format", "json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["claimed_gain"] == pytest.approx(1.4) and all(map(math.isfinite, _numbers(report)))

@@ -46,6 +46,10 @@ def plan(trace: Path, *more: str | Path) -> Done:
     return ebsim("plan", trace, *CLUSTER, *more)
 
 
+def plan_here(trace: Path, *more: str | Path) -> Done:
+    return ebsim_here("plan", trace, *CLUSTER, *more)
+
+
 def test_accepted_json_is_documented_and_gate_agrees(trace: Path, tmp_path: Path) -> None:
     done = plan(trace, "--format", "json", "-o", tmp_path / "plan.json")
     report = json.loads(done.stdout)
@@ -57,17 +61,17 @@ def test_accepted_json_is_documented_and_gate_agrees(trace: Path, tmp_path: Path
         line for line in done.stderr.splitlines() if line.startswith("note: ")
     ]
     (tmp_path / "report.json").write_text(done.stdout)
-    judged = ebsim("gate", tmp_path / "report.json", "--format", "json")
+    judged = ebsim_here("gate", tmp_path / "report.json", "--format", "json")
     assert (judged.returncode, json.loads(judged.stdout)) == (0, report["verdict"])
 
 
 def test_the_table_is_the_result_and_notes_are_not_in_it(trace: Path, tmp_path: Path) -> None:
-    done = plan(trace, "-o", tmp_path / "plan.json")
+    done = plan_here(trace, "-o", tmp_path / "plan.json")
     assert done.returncode == 0
     assert done.stdout.startswith("ACCEPTED: ") and f"written to {tmp_path / 'plan.json'}" in unbroken(done.stdout)
     assert "rank imbalance, mean" in done.stdout and "p99_imbalance_drop_min" in done.stdout
     assert "note:" not in done.stdout
-    unasked = ebsim("plan", trace, "--policy", "eplb")
+    unasked = ebsim_here("plan", trace, "--policy", "eplb")
     assert "note: no cluster given" in unasked.stderr and "note:" not in unasked.stdout
 
 
@@ -80,13 +84,13 @@ def test_rejected_exits_1_leaves_the_old_plan_and_gate_agrees(
     assert (done.returncode, report["verdict"]["status"], report["plan_file"]) == (1, "rejected", None)
     assert earlier.read_bytes() == old
     (tmp_path / "report.json").write_text(done.stdout)
-    judged = ebsim("gate", tmp_path / "report.json", "--criteria", harsh)
+    judged = ebsim_here("gate", tmp_path / "report.json", "--criteria", harsh)
     assert judged.returncode == 1 and judged.stdout.startswith("REJECTED (p99_imbalance_drop_min)\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["harsh.toml", "plan.json", "report.json"]
 
 
 def test_force_writes_the_verdict_into_the_plan(trace: Path, earlier: Path, harsh: Path) -> None:
-    done = plan(trace, "--criteria", harsh, "-o", earlier, "--force")
+    done = plan_here(trace, "--criteria", harsh, "-o", earlier, "--force")
     assert done.returncode == 1
     assert done.stdout.startswith("REJECTED (p99_imbalance_drop_min): ")
     verdict = read_plan(earlier).verdict
@@ -101,20 +105,20 @@ def test_insufficient_evidence_exits_3_and_writes_only_by_force(earlier: Path, t
     assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_windows_min, fit_windows_min): ")
     assert "nothing is held out" in done.stdout and "note: nothing is held out" in done.stderr
     assert earlier.read_bytes() == old
-    assert plan(trace, "-o", earlier, "--force").returncode == 3
+    assert plan_here(trace, "-o", earlier, "--force").returncode == 3
     assert read_plan(earlier).verdict["status"] == "insufficient_evidence"
 
 
 def test_the_next_generation_knows_its_parent(trace: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    plan(trace, "--policy", "round_robin", "--force", "-o", first)
-    done = plan(trace, "--current", first, "--force", "--format", "json", "-o", second)
+    plan_here(trace, "--policy", "round_robin", "--force", "-o", first)
+    done = plan_here(trace, "--current", first, "--force", "--format", "json", "-o", second)
     report = json.loads(done.stdout)
     assert report["baseline"]["policy"] == "keep"
     assert "keep" in [row["policy"] for row in report["candidates"]]
     child = read_plan(second)
     assert (child.generation, child.parent_fingerprint) == (2, read_plan(first).fingerprint())
-    eplb = json.loads(plan(trace, "--current", first, "--policy", "eplb", "--format", "json").stdout)
+    eplb = json.loads(plan_here(trace, "--current", first, "--policy", "eplb", "--format", "json").stdout)
     moved = eplb["migration"]
     assert moved["moves"] > 0 and moved["seconds"] > 0
     assert moved["bytes"] == moved["moves"] * eplb["model"]["expert_bytes"]

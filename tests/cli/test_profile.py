@@ -100,7 +100,7 @@ def test_nccl_and_the_output_of_deepep_become_profiles_that_plans_are_made_with(
     options = ("deepep-bench", bench, "--profile", tmp_path / "nccl.toml", "--nodes", "2")
     done = ebsim_here("profile", "import", *options, "-o", tmp_path / "both.toml")
     assert done.stdout.startswith("low_latency dispatch, 1 row\nfactor ")
-    made = ebsim(
+    made = ebsim_here(
         "plan",
         SAMPLE,
         "--profile",

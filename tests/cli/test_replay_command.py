@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     skewed_trace(folder / "trace.parquet")
     skewed_trace(folder / "later.parquet", seed=5)
     flags = ("--ranks", "4", "--slots-per-rank", "5", "--workload", "left", "--policy", "eplb", "--split", "request")
-    done = ebsim("plan", "trace.parquet", *flags, "--format", "json", "--force", "-o", "plan.json", cwd=folder)
+    done = ebsim_here("plan", "trace.parquet", *flags, "--format", "json", "--force", "-o", "plan.json", cwd=folder)
     (folder / "report.json").write_text(done.stdout)
     return folder
 
@@ -32,14 +32,14 @@ def test_json_is_documented_and_gate_agrees(folder: Path, tmp_path: Path) -> Non
     assert (done.returncode, done.stderr, report["verdict"]["status"]) == (0, "", "accepted")
     assert (report["split"]["by"], report["split"]["held_out_tokens"]) == ("all", 320 * SLOTS // 2)
     (tmp_path / "report.json").write_text(done.stdout)
-    judged = ebsim("gate", tmp_path / "report.json", "--format", "json")
+    judged = ebsim_here("gate", tmp_path / "report.json", "--format", "json")
     assert (judged.returncode, json.loads(judged.stdout)) == (0, report["verdict"])
 
 
 def test_on_its_own_trace_the_fitted_tokens_are_left_out(folder: Path) -> None:
     made = json.loads((folder / "report.json").read_text())
     flags = ("--plan", "plan.json", "--workload", "left", "--format", "json")
-    done = ebsim("replay", "trace.parquet", *flags, cwd=folder)
+    done = ebsim_here("replay", "trace.parquet", *flags, cwd=folder)
     report = json.loads(done.stdout)
     tokens = report["split"]["held_out_tokens"]
     assert tokens == 320 * SLOTS // 2 - made["split"]["fit_tokens"] == made["split"]["held_out_tokens"]
@@ -49,7 +49,7 @@ def test_on_its_own_trace_the_fitted_tokens_are_left_out(folder: Path) -> None:
 
 def test_another_workload_is_refused_with_exit_1_and_the_criterion(folder: Path) -> None:
     plan = (folder / "plan.json").read_bytes()
-    done = ebsim("replay", "trace.parquet", "--plan", "plan.json", "--workload", "right", cwd=folder)
+    done = ebsim_here("replay", "trace.parquet", "--plan", "plan.json", "--workload", "right", cwd=folder)
     assert done.returncode == 1
     assert done.stdout.splitlines()[0] == "REJECTED (fit_gap_max): eplb, plan.json"
     assert f"judged on {320 * SLOTS // 2:,} tokens, " in done.stdout
@@ -58,7 +58,7 @@ def test_another_workload_is_refused_with_exit_1_and_the_criterion(folder: Path)
 
 def test_too_little_traffic_exits_3(folder: Path, tmp_path: Path) -> None:
     short = skewed_trace(tmp_path / "short.parquet", steps=24)
-    done = ebsim("replay", short, "--plan", folder / "plan.json")
+    done = ebsim_here("replay", short, "--plan", folder / "plan.json")
     assert done.returncode == 3
     assert done.stdout.startswith("INSUFFICIENT_EVIDENCE (held_out_steps_min, ")
 
@@ -92,6 +92,6 @@ def test_bad_input_is_one_line_and_exit_2(folder: Path, flags: tuple[str, ...], 
 
 def test_counts_replay_with_expected_values(folder: Path, tmp_path: Path) -> None:
     counts = skewed_counts(tmp_path / "counts.parquet", windows=80)
-    done = ebsim("replay", counts, "--plan", folder / "plan.json")
+    done = ebsim_here("replay", counts, "--plan", folder / "plan.json")
     assert "80 windows as recorded" in done.stdout
     assert "note: count trace: rank loads are expected values" in done.stderr

@@ -24,8 +24,10 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("rollout")
     first, second = folder / "first.json", folder / "second.json"
     cluster = ("--ranks", "4", "--slots-per-rank", "17", "--force", "-o")
-    ebsim("plan", SAMPLE, "--policy", "eplb", *cluster, first)
-    ebsim("plan", SAMPLE, "--current", first, "--policy", "warm_search", "--max-moves", "3", "--force", "-o", second)
+    ebsim_here("plan", SAMPLE, "--policy", "eplb", *cluster, first)
+    ebsim_here(
+        "plan", SAMPLE, "--current", first, "--policy", "warm_search", "--max-moves", "3", "--force", "-o", second
+    )
     assert second.exists()
     return first, second
 
@@ -60,7 +62,7 @@ def test_by_default_no_more_than_two_faults_meet(plans: tuple[Path, Path]) -> No
 
 def test_the_same_as_json(plans: tuple[Path, Path]) -> None:
     first, second = plans
-    done = ebsim("rollout", second, "--current", first, "--faults", "none", *QUICK, "--format", "json")
+    done = ebsim_here("rollout", second, "--current", first, "--faults", "none", *QUICK, "--format", "json")
     report = json.loads(done.stdout)
     assert set(report) == {"plan", "current", "facts", "protocol", "explored", "walks", "outcome", "notes"}
     assert (report["plan"]["file"], report["current"]["file"]) == (str(second), str(first))
@@ -71,7 +73,7 @@ def test_the_same_as_json(plans: tuple[Path, Path]) -> None:
 
 
 def test_a_broken_protocol_is_shown_event_by_event(plans: tuple[Path, Path]) -> None:
-    done = ebsim("rollout", plans[0], "--faults", "none", *QUICK, "--leave-out", "verify")
+    done = ebsim_here("rollout", plans[0], "--faults", "none", *QUICK, "--leave-out", "verify")
     assert done.returncode == 1
     assert done.stdout.startswith("UNSAFE: part of the group has adopted the new plan, and not all of it can\n")
     _, _, history = done.stdout.partition("under none: ")
@@ -83,12 +85,12 @@ def test_a_broken_protocol_is_shown_event_by_event(plans: tuple[Path, Path]) -> 
 def test_a_gpu_that_is_too_small(plans: tuple[Path, Path], tmp_path: Path) -> None:
     cluster, plan = tmp_path / "small.toml", tmp_path / "plan.json"
     cluster.write_text("ranks = 4\nranks_per_node = 4\nslots_per_rank = 17\nhbm_gib = 0.007\n")
-    ebsim("plan", SAMPLE, "--cluster", cluster, "--policy", "eplb", "--force", "-o", plan)
+    ebsim_here("plan", SAMPLE, "--cluster", cluster, "--policy", "eplb", "--force", "-o", plan)
     flags = ("--faults", "none", *QUICK)
-    refused = ebsim("rollout", plan, *flags)
+    refused = ebsim_here("rollout", plan, *flags)
     assert refused.returncode == 1 and refused.stdout.startswith("DOES NOT FIT: ")
     assert "--in-place" in refused.stdout.splitlines()[0] and "→ in place" in refused.stdout
-    assert ebsim("rollout", plan, *flags, "--in-place").returncode == 0
+    assert ebsim_here("rollout", plan, *flags, "--in-place").returncode == 0
 
 
 @pytest.mark.parametrize(

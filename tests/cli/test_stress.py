@@ -10,7 +10,7 @@ import pytest
 from easybalance_sim.cli.report_table import of_plan
 from easybalance_sim.gate.criteria import SCENARIOS
 from easybalance_sim.plan.planfile import read_plan, write_plan
-from tests.ebsim_process import SAMPLE, ebsim, ebsim_here
+from tests.ebsim_process import SAMPLE, ebsim_here
 from tests.json_reports import require_documented
 from tests.plan_documents import placed_document
 from tests.stress_cases import BALANCED, LAYERS, OVERFITTED, kinds_trace
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_sample_trace(tmp_path: Path) -> None:
     flags = (*QUICK, "--stress", "-o", tmp_path / "plan.json")
-    done = ebsim("plan", SAMPLE, *flags, "--format", "json")
+    done = ebsim_here("plan", SAMPLE, *flags, "--format", "json")
     assert done.returncode == 0, done.stdout
     report = json.loads(done.stdout)
     lines = of_plan(report).splitlines()
@@ -58,7 +58,7 @@ def test_an_overfitted_plan_is_refused_under_stress_alone(folder: Path, name: st
 def test_saved_reports_are_judged_by_other_limits(folder: Path, tmp_path: Path) -> None:
     flags = ("trace.parquet", "--plan", "overfitted.json", "--stress", "--format", "json")
     report = tmp_path / "report.json"
-    report.write_text(ebsim("replay", *flags, cwd=folder).stdout, encoding="utf-8")
+    report.write_text(ebsim_here("replay", *flags, cwd=folder).stdout, encoding="utf-8")
     lenient = tmp_path / "lenient.toml"
     lenient.write_text(
         "stress_p99_over_baseline_max = 2.0\nstress_p99_imbalance_over_baseline_max = 4.0\n", encoding="utf-8"
@@ -68,5 +68,5 @@ def test_saved_reports_are_judged_by_other_limits(folder: Path, tmp_path: Path) 
 
 
 def test_both_phases_have_their_block() -> None:
-    done = ebsim("plan", SAMPLE, *QUICK, "--per-phase", "--stress")
+    done = ebsim_here("plan", SAMPLE, *QUICK, "--per-phase", "--stress")
     assert done.stdout.count("under stress") == 2

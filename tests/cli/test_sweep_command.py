@@ -37,7 +37,7 @@ def test_json_file_figure_and_stdout_agree(trace: Path, tmp_path: Path) -> None:
 
 
 def test_the_table_says_which_slots_and_what_they_cost(trace: Path) -> None:
-    done = ebsim("sweep", trace, "--ranks", "2,4", "--slots-per-rank", "8,9", "--policy", "eplb", "--per-layer")
+    done = ebsim_here("sweep", trace, "--ranks", "2,4", "--slots-per-rank", "8,9", "--policy", "eplb", "--per-layer")
     assert done.returncode == 0
     assert "2 ranks on 1 node, windows of 16 steps; judged on " in done.stdout
     assert done.stdout.count("  per layer  ") == 6 and "no plan is written" in unbroken(done.stdout)

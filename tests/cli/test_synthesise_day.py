@@ -27,16 +27,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_checked_and_described(folder: Path) -> None:
     truth = json.loads((folder / "day.truth.json").read_text())
-    found = json.loads(ebsim("trace", "summary", "day.parquet", "--format", "json", cwd=folder).stdout)
+    found = json.loads(ebsim_here("trace", "summary", "day.parquet", "--format", "json", cwd=folder).stdout)
     assert (found["trace"]["kind"], found["windows"]["count"]) == ("counts", 360)
     assert found["trace"]["tokens"] == sum(entry["tokens"] for entry in truth["schedule"])
     assert set(found["workloads"]) <= {topic["tenant"] for topic in truth["topics"]}
     assert found["all_layers"]["over_dispersion"] > 5
-    assert ebsim("trace", "check", "day.parquet", cwd=folder).returncode == 0
+    assert ebsim_here("trace", "check", "day.parquet", cwd=folder).returncode == 0
 
 
 def test_it_is_planned(folder: Path) -> None:
-    done = ebsim("plan", "day.parquet", "--ranks", "8", "--policy", "eplb", "--format", "json", cwd=folder)
+    done = ebsim_here("plan", "day.parquet", "--ranks", "8", "--policy", "eplb", "--format", "json", cwd=folder)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout)
     assert (report["split"]["fit_windows"], report["split"]["held_out_windows"]) == (180, 180)

@@ -79,7 +79,7 @@ def test_a_window_holds_the_means_of_its_steps(trace: Path, tmp_path: Path) -> N
 
 def test_a_plan_is_followed_on_its_own_cluster(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    done = ebsim("plan", SAMPLE, "--ranks", "4", "--policy", "eplb", "--force", "-o", plan)
+    done = ebsim_here("plan", SAMPLE, "--ranks", "4", "--policy", "eplb", "--force", "-o", plan)
     assert plan.exists(), done.stderr
     report = loads(SAMPLE, "--plan", plan, "--workload", "chinese")
     assert (report["placement"], report["cluster"]["ranks"], report["dispatch"]) == ("eplb", 4, "even")
