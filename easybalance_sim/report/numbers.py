@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from easybalance_sim.report.words import change
-
 
 def share(value: float | None) -> str:
     """0.123 → `12.3 %`."""
@@ -55,4 +53,4 @@ def moved(old: float | None, new: float | None, form: Callable[[float | None], s
         return "–"
     if form is share:
         return f"{100 * (new - old):+.1f} pt"
-    return change(old, new)
+    return percent(new / old - 1) if old else "new"
