@@ -70,7 +70,7 @@ def test_a_plan_that_was_not_accepted_needs_force(status: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sglng", "plan.json", "-o", "a.json"], "no engine 'sglng' — choose omni, sglang, tensorrt-llm, vllm"),
+        (["sglng", "plan.json", "-o", "a.json"], "no engine 'sglng' — did you mean sglang? choose omni, "),
         (["sglang", "none.json", "-o", "a.json"], "none.json: cannot read"),
         (["sglang", "plan.json", "-o", "a.json"], "plan.json: SGLang wants a row for each of the model's layers"),
         (["sglang", "plan.json", "-o", "a.json", "--model", "qwen3"], "qwen3: unknown model; known are"),

@@ -285,10 +285,9 @@ def test_ctrl_c_is_one_line_and_exit_130_and_the_old_file_is_whole(polite: int, 
 
 
 def test_a_reader_that_stops_early_does_not_change_the_exit_code(trace: Path) -> None:
-    command = [sys.executable, "-m", "easybalance_sim", "plan", str(trace), *CLUSTER]
+    command = [sys.executable, "-m", "easybalance_sim", "-q", "plan", str(trace), *CLUSTER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         err = process.stderr.read().decode()
-    assert process.returncode == 0
-    assert [line for line in err.splitlines() if not line.startswith("note: ")] == []
+    assert (process.returncode, err) == (0, "")

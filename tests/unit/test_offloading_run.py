@@ -114,9 +114,9 @@ def test_long_traces_are_looked_at_around_the_boundary(trace: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"policies": ("mru",)}, "'mru' is not known — choose belady, lfu, lru, static"),
+        ({"policies": ("mru",)}, "'mru' is not known — did you mean lru? choose belady, lfu, lru, static"),
         ({"prefetch": ("magic",)}, "--prefetch: 'magic' is not known"),
-        ({"scope": "node"}, "--scope: 'node' is not known — choose layer, model"),
+        ({"scope": "node"}, "--scope: 'node' is not known — did you mean model? choose layer, model"),
         ({"host": "pigeon"}, "--host: 'pigeon' is no link"),
         ({"offload_dtype": "int3"}, "--offload-dtype: 'int3' is not known"),
         ({"gpu_gb": 1.0}, "--gpu-gb and --cached-share exclude each other"),
