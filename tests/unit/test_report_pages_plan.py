@@ -187,9 +187,11 @@ def test_a_slower_plan_whose_ranks_read_more_experts_says_so() -> None:
 def test_promises_are_compared_with_what_was_kept() -> None:
     said = figures(plan_report())["promised_and_kept"].conclusion
     assert said == (
-        "On held-out traffic 60 % of the baseline's mean excess over perfect balance is gone, 58 % was promised: "
-        "the promise is kept."
+        "On held-out traffic the plan takes 60 % off the baseline's mean excess over perfect balance, 58 % was "
+        "promised: the promise is kept."
     )
+    worse = figures(swapped(plan_report()))["promised_and_kept"].conclusion
+    assert "the plan adds 150 % to the baseline's mean excess" in worse
     broken = plan_report(fit__expected_imbalance={"mean": 1.05, "p99": 1.1})
     assert "the plan fits its own windows better than others" in figures(broken)["promised_and_kept"].conclusion
     assert "no proof" in figures(_no_held_out())["promised_and_kept"].conclusion

@@ -21,8 +21,8 @@ from easybalance_sim.report.sections import (
     seconds,
     stress,
 )
-from easybalance_sim.report.sections.sides import SIDES
-from easybalance_sim.report.words import change, duration, many, size
+from easybalance_sim.report.sections.sides import SIDES, in_brackets
+from easybalance_sim.report.words import duration, many, size
 
 SECTIONS: tuple[Callable[[Mapping[str, Any]], Section | None], ...] = (
     gain.section,
@@ -119,7 +119,7 @@ def key_facts(report: Mapping[str, Any]) -> tuple[Fact, ...]:
         ),
         Fact(
             label="Share of what could be had",
-            value="nothing to gain" if share is None else f"{100 * share:.0f} %",
+            value="nothing to gain" if share is None else f"{100 * share:.0f} %" if share > 0 else "none",
             note="of the gain of a plan made from the judged traffic",
         ),
     )  # fmt: skip
@@ -134,7 +134,7 @@ def _pair(report: Mapping[str, Any], label: str, path: tuple[str, ...], form: st
         values.append(float(value))
     old, new = values
     both = f"{form.format(old)} → {form.format(new)}"
-    moved = change(old, new) if old != new else "no change"
+    moved = in_brackets(old, new).strip(" ()") or ("new" if new and not old else "no change")
     return Fact(label=label, value=both, note=", ".join(part for part in (moved, note) if part))
 
 

@@ -81,7 +81,7 @@ def _front(report: Mapping[str, Any], name: str, title: str, x: str, price: Call
         name=f"front_{name}",
         title=f"Tail of the imbalance against {title}",
         alt=(
-            f"Points of {many(len(rows), 'candidate')}: {x} from {min(at)[0]:,.6g} to {max(at)[0]:,.6g}, expected "
+            f"Points of {many(len(rows), 'candidate')}: {x} from {_short(min(at)[0])} to {_short(max(at)[0])}, expected "
             f"imbalance of the worst 5 % from {min(y for _, y in at):.3f} to {max(y for _, y in at):.3f}."
         ),
         conclusion=_told(points, x),
@@ -102,8 +102,12 @@ def _told(points: Sequence[Point], x: str) -> str:
     better = min((point for point in points if _beats((point.x, point.y), (taken.x, taken.y))), key=lambda one: one.y)
     return (
         f"{said}. The taken one ({taken.name}) is not: {better.name} has a tail of {better.y:.3f} against "
-        f"{taken.y:.3f} at {better.x:,.6g} against {taken.x:,.6g} {x}; it was taken for its objective.{turn}"
+        f"{taken.y:.3f} at {_short(better.x)} against {_short(taken.x)} {x}; it was taken for its objective.{turn}"
     )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from easybalance_sim.report.charts.lines import Event, Line, Lines
 from easybalance_sim.report.charts.panels import Panels
 from easybalance_sim.report.content import Figure, Section
-from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent, side_names
+from easybalance_sim.report.sections.sides import SIDES, excess_removed, side_names, takes
 from easybalance_sim.report.words import many
 
 BURST, MOST_BURSTS = 2.0, 4
@@ -59,7 +59,8 @@ def _trend(over_time: Mapping[str, Any]) -> str:
     first, second = shares
     if first is None or second is None:
         return "There is nothing to even out in part of it."
-    said = f"It takes {percent(first)} off the baseline's excess in the first half and {percent(second)} in the second"
+    excess = "the baseline's excess in the first half"
+    said = f"It {takes(first, excess)} and {takes(second, 'it in the second')}"
     if first <= 0 and second <= 0:
         return f"{said}: no gain at any time."
     if first <= 0 < second:

@@ -10,8 +10,8 @@ import numpy as np
 from easybalance_sim.arrays import FloatArray
 from easybalance_sim.report.charts.heat_map import HeatMap, Panel
 from easybalance_sim.report.content import Block, Figure, Section
-from easybalance_sim.report.sections.sides import SIDES
-from easybalance_sim.report.words import change, course, many
+from easybalance_sim.report.sections.sides import SIDES, in_brackets
+from easybalance_sim.report.words import course, many
 
 KINDS = {"node_bytes_per_token": ("node", "nodes"), "rank_bytes_per_token": ("rank", "ranks")}
 
@@ -43,10 +43,10 @@ def _across(report: Mapping[str, Any]) -> str:
     nodes = report["cluster"]["nodes"]
     if nodes == 1:
         return "All ranks share one node: nothing leaves it, with either plan."
-    said = f"Traffic between the {many(nodes, 'node')} {course(old, new, '{:,.0f} bytes per token')}"
+    said = f"Traffic between the {many(nodes, 'node')} {course(old, new, '{:,.0f}')} bytes per token"
     if not old and not new:
         return f"{said}: no copy leaves its node."
-    return f"{said} ({change(old, new)})." if old != new else f"{said}: the plan changes nothing there."
+    return f"{said}{in_brackets(old, new)}." if old != new else f"{said}: the plan changes nothing there."
 
 
 def _matrix(report: Mapping[str, Any], key: str) -> Figure:
@@ -54,8 +54,7 @@ def _matrix(report: Mapping[str, Any], key: str) -> Figure:
     before, after = (_pairs(report, side, key) for side in SIDES)
     old, new = _others(before), _others(after)
     ids = tuple(range(len(after)))
-    told = f"What {plural} send to one another {course(old, new, '{:,.0f} bytes per token')}"
-    told += f" ({change(old, new)})" if old != new else ""
+    told = f"What {plural} send to one another {course(old, new, '{:,.0f}')} bytes per token{in_brackets(old, new)}"
     most = (f"{_busiest(one):.2f}" for one in (before, after))
     told += f"; the {kind} that receives most takes {' times the mean before and '.join(most)} after"
     expected = " Count traces do not tell senders: they count as uniform." if report["cost"]["expected_values"] else ""

@@ -8,8 +8,9 @@ from typing import Any
 from easybalance_sim.report import plan_words
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Figure, Section
-from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent, side_names
+from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent, side_names, takes
 
+_EXCESS = "the baseline's mean excess over perfect balance"
 GAP = 0.2
 """Of the promised share that may be missing before a plan counts as one that fits its own windows only."""
 
@@ -49,7 +50,7 @@ def _kept(report: Mapping[str, Any]) -> str:
     kept, fit = _removed(report["baseline"], report["plan"], "rank_imbalance"), report.get("fit")
     if kept is None:
         return "The baseline is in perfect balance on held-out traffic: there is nothing to prove."
-    said = f"On held-out traffic {percent(kept)} of the baseline's mean excess over perfect balance is gone"
+    said = f"On held-out traffic the plan {takes(kept, _EXCESS)}"
     if not fit:
         return f"{said}; what was promised is not known here."
     if fit["baseline"]["policy"] != report["baseline"]["policy"]:
@@ -117,8 +118,8 @@ def _folds(report: Mapping[str, Any]) -> Figure:
         alt="Bars of the share of the baseline's excess that is gone: "
         + ", ".join(f"{name} {100 * one['mean']:.0f} % of mean, {100 * one['p99']:.0f} % of P99" for name, one in found)
         + ".",
-        conclusion=f"Planned on one part of the fit side and judged on another, the policy takes {same:.0f} % off the "
-        f"baseline's mean excess on the same topics and {new:.0f} % on others: {told}.",
+        conclusion="Planned on one part of the fit side and judged on another, the policy "
+        f"{takes(same / 100, _EXCESS)} on the same topics and {takes(new / 100, 'it')} on others: {told}.",
         chart=Bars(
             rows=tuple(name for name, _ in found), row="judged on", series=series,
             value="of the baseline's excess gone, %", form="{:.0f}",

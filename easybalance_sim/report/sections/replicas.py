@@ -48,8 +48,8 @@ def _map(report: Mapping[str, Any], replicas: IntArray, load: FloatArray | None)
     return Figure(
         name="replicas",
         title="Replicas of each expert",
-        alt=f"Map of {len(ids)} layers × {replicas.shape[1]} experts: {int(several.sum()):,} have 2 to "
-        f"{int(replicas.max())} replicas.",
+        alt=f"Map of {len(ids)} layers × {replicas.shape[1]} experts: {int(several.sum()):,} have several "
+        f"replicas, at most {int(replicas.max())}.",
         conclusion=f"{_why(several, load)} Blank: one replica.",
         chart=HeatMap(
             panels=(Panel(title="", values=np.where(several, replicas, np.nan)),),

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from easybalance_sim.arrays import FloatArray
+from easybalance_sim.report.words import change
 
+HARDLY = 0.0005
+"""Of a figure: less is no change where one digit behind the point is shown."""
 SIDES = ("baseline", "plan")
 
 
@@ -37,6 +40,17 @@ def over_mean(tokens: Any) -> FloatArray:
 def excess_removed(old: float, new: float) -> float | None:
     """Share of the excess of `old` over perfect balance that is gone with `new`; None where there is none."""
     return (old - new) / (old - 1) if old > 1 + 1e-9 else None
+
+
+def takes(share: float, of: str) -> str:
+    """`takes 53 % off the excess`, `adds 5 % to the excess`."""
+    return f"takes {percent(share)} off {of}" if share >= 0 else f"adds {percent(-share)} to {of}"
+
+
+def in_brackets(old: float, new: float) -> str:
+    """` (+3.0 %)`; nothing for what cannot be seen so."""
+    seen = bool(old) and abs(new / old - 1) >= HARDLY
+    return f" ({change(old, new)})" if seen else ""
 
 
 def percent(share: float) -> str:
