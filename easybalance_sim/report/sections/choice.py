@@ -81,8 +81,8 @@ def _front(report: Mapping[str, Any], name: str, title: str, x: str, price: Call
         name=f"front_{name}",
         title=f"Tail of the imbalance against {title}",
         alt=(
-            f"Points of {many(len(rows), 'candidate')}: {x} from {_short(min(at)[0])} to {_short(max(at)[0])}, expected "
-            f"imbalance of the worst 5 % from {min(y for _, y in at):.3f} to {max(y for _, y in at):.3f}."
+            f"Points of {many(len(rows), 'candidate')}: {x} from {_short(min(at)[0])} to {_short(max(at)[0])}, "
+            f"expected imbalance of the worst 5 % from {min(y for _, y in at):.3f} to {max(y for _, y in at):.3f}."
         ),
         conclusion=_told(points, x),
         chart=Front(curves=(("candidates", points),), x=x, y="imbalance expected of the worst 5 %"),
