@@ -57,7 +57,8 @@ def report_of(session: Session, before: Plan, after: Plan, floor: Plan | None = 
 def test_tokens_of_the_fit_are_not_called_held_out(session: Session) -> None:
     traffic = session.traffic("time", 0.5, 0)
     (outcome,) = traffic.replay([contiguous()], FIT, session.bench)
-    report = assemble(session, traffic, outcome, outcome, outcome, {**WINDOWS, "held_out_windows": 0, "held_out_steps": 0})
+    split = {**WINDOWS, "held_out_windows": 0, "held_out_steps": 0}
+    report = assemble(session, traffic, outcome, outcome, outcome, split)
     assert outcome.tokens > 0 and report["split"]["held_out_tokens"] == 0
 
 
