@@ -108,7 +108,7 @@ def test_each_model_revision_on_its_own(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_chosen_on_one_half_and_judged_on_the_other(tmp_path: Path) -> None:
-    trace = skewed_counts(tmp_path / "counts.parquet", 32)
+    trace = skewed_counts(tmp_path / "counts.parquet", 20)
     command = ("rebalance", trace, *QUICK, "--step-tokens", "4000", "--sweep")
     report = json.loads(ebsim_here(*command, "--format", "json").stdout)
     families = {"never", "static", "periodic", "periodic-sync", "guarded"}

@@ -77,13 +77,13 @@ def test_a_window_holds_the_means_of_its_steps(trace: Path, tmp_path: Path) -> N
     assert windows[COLUMNS[5:]].to_numpy() == pytest.approx(wanted.to_numpy(), abs=1e-3)
 
 
-def test_a_plan_is_followed_on_its_own_cluster(tmp_path: Path) -> None:
-    plan = tmp_path / "plan.json"
-    done = ebsim_here("plan", SAMPLE, "--ranks", "4", "--policy", "eplb", "--force", "-o", plan)
+def test_a_plan_is_followed_on_its_own_cluster(trace: Path, tmp_path: Path) -> None:
+    plan, flags = tmp_path / "plan.json", ("--ranks", "4", "--slots-per-rank", "5", "--policy", "eplb", "--force")
+    done = ebsim_here("plan", trace, *flags, "-o", plan)
     assert plan.exists(), done.stderr
-    report = loads(SAMPLE, "--plan", plan, "--workload", "chinese")
+    report = loads(trace, "--plan", plan, "--workload", "left")
     assert (report["placement"], report["cluster"]["ranks"], report["dispatch"]) == ("eplb", 4, "even")
-    even = loads(SAMPLE, "--ranks", "4", "--workload", "chinese")
+    even = loads(trace, "--ranks", "4", "--workload", "left")
     spread = [one["phases"]["decode"]["all_layers"]["local_tokens"] for one in (report, even)]
     assert spread[0]["p99"] <= spread[1]["p99"]
     law = [one["phases"]["decode"]["all_layers"]["power_law"] for one in (report, even)]
