@@ -18,9 +18,9 @@ from tests.skewed_traces import skewed_trace
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Row groups of 50 tokens: they end inside steps of 32."""
-    path = skewed_trace(tmp_path_factory.mktemp("long") / "skewed.parquet")
-    pq.write_table(pq.read_table(path), path, row_group_size=50)
+    """Row groups of 100 tokens: they end inside steps of 32."""
+    path = skewed_trace(tmp_path_factory.mktemp("long") / "skewed.parquet", steps=192)
+    pq.write_table(pq.read_table(path), path, row_group_size=100)
     return path
 
 
