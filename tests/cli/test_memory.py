@@ -20,15 +20,18 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write_long_trace(folder / f"{tokens}.parquet", SHAPE, tokens) for tokens in (TINY, SHORT, LONG)]
 
 
-def test_plan_and_replay(traces: list[Path], tmp_path: Path) -> None:
-    """A first run compiles, which takes memory, too, and is not measured."""
-    plan = ("plan", "--ranks", 8, "--slots-per-rank", 9, "--policy", "eplb", "--force", "-o", "plan.json")
+PLAN = ("plan", "--ranks", 8, "--slots-per-rank", 9, "--policy", "eplb", "--force", "-o", "plan.json")
+REPLAY = ("replay", "--plan", "plan.json")
+
+
+@pytest.mark.parametrize("command", [PLAN, pytest.param(REPLAY, marks=pytest.mark.slow)], ids=["plan", "replay"])
+def test_plan_and_replay(command: tuple[str | int, ...], traces: list[Path], tmp_path: Path) -> None:
+    """A first run compiles, which takes memory, too, and is not measured; `plan` replays as well."""
     tiny, *two = traces
-    measured(*plan, tiny, cwd=tmp_path)
-    for command in (plan, ("replay", "--plan", "plan.json")):
-        short, long = (measured(*command, trace, cwd=tmp_path) for trace in two)
-        assert {short.code, long.code} <= {0, 1}
-        assert long.peak_mb - short.peak_mb < GROWTH_MB, f"{command[0]}: {short.peak_mb} MB, then {long.peak_mb} MB"
+    measured(*PLAN, tiny, cwd=tmp_path)
+    short, long = (measured(*command, trace, cwd=tmp_path) for trace in two)
+    assert {short.code, long.code} <= {0, 1}
+    assert long.peak_mb - short.peak_mb < GROWTH_MB, f"{short.peak_mb} MB, then {long.peak_mb} MB"
 
 
 def test_loads_of_every_step(traces: list[Path], tmp_path: Path) -> None:
