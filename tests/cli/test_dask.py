@@ -124,7 +124,7 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def replay(long_trace: Path) -> tuple[object, ...]:
     """Arguments of a replay that takes a while."""
-    path, rows = long_trace.with_name("plan.json"), np.tile(np.arange(40) % 32, (24, 1))
+    path, rows = long_trace.with_name("plan.json"), np.array([[slot % 32 for slot in range(40)]] * 24)
     plan = Plan(expert_of_slot=rows, slots_per_rank=np.full(8, 5), experts=32, policy="by hand")
     write_plan(path, placed_document(plan, range(24)))
     return ("replay", long_trace, "--plan", path, "--format", "json")
