@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+NEAR = 0.6
+"""Share of two names that has to be alike for one to be taken for a slip of the other (as difflib counts)."""
+
 
 class EbsimError(Exception):
     """Anything `ebsim` refuses with one clear line.
@@ -24,12 +27,24 @@ class EbsimError(Exception):
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """`did you mean NAME? ` where one of `known` is close to what was given, else nothing: what a `fix` begins with."""
-    from difflib import get_close_matches
+    """`did you mean NAME? ` where one of `known` is nearest to what was given, else nothing: what a `fix` begins with.
 
-    names = {name.lower().replace("_", "-"): name for name in known}
-    close = get_close_matches(given.lower().replace("_", "-"), names, n=1)
-    return f"did you mean {names[close[0]]}? " if close else ""
+    Case and the kind of dash do not matter; between names that are equally near nothing is guessed.
+    """
+    from difflib import SequenceMatcher
+
+    said = SequenceMatcher(b=_folded(given))
+    near: dict[float, list[str]] = {}
+    for name in known:
+        said.set_seq1(_folded(name))
+        near.setdefault(said.ratio(), []).append(name)
+    nearest = max(near, default=0.0)
+    meant = near[nearest] if nearest >= NEAR else []
+    return f"did you mean {meant[0]}? " if len(meant) == 1 else ""
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 class UsageError(EbsimError):

@@ -27,7 +27,7 @@ TYPOS = {
     f"plan {TRACE} --device gpuu": "did you mean gpu?",
     f"plan {TRACE} --phase prefil": "did you mean prefill?",
     f"offset {TRACE} --part senssing": "did you mean sensing?",
-    f"offload {TRACE} --policy lur": "did you mean lru?",
+    f"offload {TRACE} --policy beladi": "did you mean belady?",
     f"offload {TRACE} --host pice5": "did you mean pcie5?",
     f"rebalance {TRACE} --loop guarde": "did you mean guarded?",
     "export sglan plan.json -o x.json": "no engine 'sglan' — did you mean sglang?",
@@ -58,4 +58,8 @@ def test_nothing_is_guessed_where_nothing_is_near(strange: str) -> None:
 
 def test_case_and_dashes_do_not_matter() -> None:
     assert did_you_mean("Window-Search", ("eplb", "window_search")) == "did you mean window_search? "
-    assert did_you_mean("zzz", ("eplb",)) == ""
+    assert did_you_mean("zzz", ("eplb",)) == "" == did_you_mean("eplb", ())
+
+
+def test_nothing_is_guessed_between_equals() -> None:
+    assert did_you_mean("pcie3", ("pcie4", "pcie5")) == ""
