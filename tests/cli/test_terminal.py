@@ -38,7 +38,7 @@ def test_verdicts_are_coloured_on_a_terminal(env: dict[str, str], coloured: bool
 def test_errors_are_coloured_on_a_terminal() -> None:
     with on_terminal([*EBSIM, "-q", "plann"]) as terminal:
         assert terminal.finish() == 2
-    assert terminal.text == "\x1b[31mebsim: error:\x1b[0m No such command 'plann'. Did you mean 'plan', 'explain'?\r\n"
+    assert terminal.text == "\x1b[31mebsim: error:\x1b[0m No such command 'plann' — did you mean plan?\r\n"
 
 
 def test_pipes_get_no_escapes_and_json_never(plan: Path) -> None:
