@@ -66,7 +66,7 @@ def emit(text: str) -> None:
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """Each note as one line on stderr, without --quiet."""
+    """Each note on stderr, without --quiet: one line, on a terminal broken between words."""
     if voice.level() != Level.QUIET:
         for note in notes:
-            voice.say(f"note: {note}")
+            voice.say(voice.fitted(f"note: {note}", "      "))

@@ -101,6 +101,15 @@ def clear(owner: object = None) -> None:
             sys.stderr.flush()
 
 
+def fitted(text: str, then: str) -> str:
+    """The text for stderr: on a terminal in lines of its width, each but the first beginning with `then`."""
+    if not rewrites():
+        return text
+    import textwrap
+
+    return textwrap.fill(text, _columns(), subsequent_indent=then, break_long_words=False, break_on_hyphens=False)
+
+
 def silent_s() -> float:
     """Seconds since something was said."""
     return time.monotonic() - _state.said

@@ -141,6 +141,11 @@ def test_what_is_said_meanwhile_takes_the_place_of_the_line(clock: list[float], 
     assert terminal() == "\rreplay: 25 %\x1b[K\r\x1b[Knote: odd\n"
 
 
+def test_a_note_is_broken_between_words(terminal: Callable[[], str]) -> None:
+    Console().note("word " * 20 + "and/a/path/" + "x" * 90)
+    assert terminal() == f"note:{' word' * 15}\n     {' word' * 5}\n      and/a/path/{'x' * 90}\n"
+
+
 def test_two_stages_do_not_fight_for_the_line(clock: list[float], terminal: Callable[[], str]) -> None:
     first, second = Stage("one", 100).advance, Stage("two", 100).advance
     clock[0] += 1
