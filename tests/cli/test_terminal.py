@@ -94,7 +94,7 @@ app.main()
 def test_ctrl_c_while_the_command_is_imported_is_one_line_and_130() -> None:
     shell = f"{sys.executable} -c '{LATE}' plan x.parquet; echo exit $?"
     with on_terminal(["bash", "-c", shell], PLAIN) as terminal:
-        assert terminal.wait_for("importing")
+        assert terminal.wait_for("importing\r\n")
         terminal.press("\x03")
         terminal.finish()
     assert terminal.text == "importing\r\n^Cebsim: interrupted; no file was left half-written\r\nexit 130\r\n"
