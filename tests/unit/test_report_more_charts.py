@@ -53,14 +53,14 @@ def test_their_data_are_all_that_is_drawn() -> None:
     assert SHARES.table().rows == (
         ("before", "work", 3.0), ("after", "work", 2.0), ("before", "idle", 0.0), ("after", "idle", 0.5),
     )  # fmt: skip
-    assert SPANS.table().rows == (("5 slots", -1.0, 0.5, 2.0), ("6 slots", 1.0, 1.0, 1.0))
+    assert SPANS.table().rows == (("5 slots", -1.0, 0.5, 2.0), ("6 slots", 1.0, 1.0, 1.0), ("no difference", None, 0.0, None))
     assert PANELS.table().rows[:2] == (("waiting", "line", "old", 0.0, 2.0), ("waiting", "line", "old", 1.0, None))
     assert [row[:3] for row in PANELS.table().rows if row[1] == "event"] == [
         ("waiting", "event", "burst"), ("running", "event", "burst"),
     ]  # fmt: skip
     assert PRICES.table().rows[1] == ("cap", "lossy", 8, -1.0, 5.0, 1.1, 1, 1)
     assert SHEET.table().rows[:2] == (("left", 0, "slots", "5 slots"), ("left", 0, "low", -1.0))
-    assert len(SHEET.table().rows) == 2 * 4 + 4 * 3
+    assert len(SHEET.table().rows) == 3 * 4 + 4 * 3
 
 
 @pytest.mark.parametrize("name", CHARTS)

@@ -42,12 +42,14 @@ class Bars:
         return WIDTH, 1.0 + 0.21 * len(self.rows) * len(self.series) + 0.1 * len(self.rows)
 
     def table(self) -> DataTable:
-        """One row per bar."""
+        """One row per bar, and one of the bound, which belongs to no row."""
         rows: list[tuple[Cell, ...]] = []
         for series in self.series:
             spread = series.spread or (None,) * len(self.rows)
             for name, value, ends in zip(self.rows, series.values, spread, strict=True):
                 rows.append((series.name, name, value, *(ends or (None, None))))
+        if self.bound is not None:
+            rows.append((self.bound[1], None, self.bound[0], None, None))
         spreads = any(series.spread for series in self.series)
         columns = ("series", self.row, self.value, *(("low", "high") if spreads else ()))
         return DataTable(columns=columns, rows=tuple(row[: len(columns)] for row in rows))

@@ -39,8 +39,9 @@ class Spans:
         return WIDTH, 0.95 + 0.29 * len(self.spans)
 
     def table(self) -> DataTable:
-        """One row per span."""
+        """One row per span, and one of no difference, which has no ends."""
         rows: list[tuple[Cell, ...]] = [(one.name, one.low, one.middle, one.high) for one in self.spans]
+        rows.append((self.neutral[1], None, self.neutral[0], None))
         return DataTable(columns=(self.row, "low", self.value, "high"), rows=tuple(rows))
 
     def draw(self, drawing: Figure) -> None:
