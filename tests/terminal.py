@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -28,6 +29,11 @@ class Terminal:
     process: subprocess.Popen[bytes]
     handle: int
     text: str = field(default="")
+
+    @property
+    def lasting(self) -> str:
+        """What was seen without lines of progress, which come and go in place."""
+        return re.sub(r"\r[^\r\n]*\x1b\[K", "", self.text)
 
     def press(self, keys: str) -> None:
         """As if typed."""

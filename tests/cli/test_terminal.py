@@ -97,7 +97,7 @@ def test_ctrl_c_while_the_command_is_imported_is_one_line_and_130() -> None:
         assert terminal.wait_for("importing\r\n")
         terminal.press("\x03")
         terminal.finish()
-    assert terminal.text == "importing\r\n^Cebsim: interrupted; no file was left half-written\r\nexit 130\r\n"
+    assert terminal.lasting == "importing\r\n^Cebsim: interrupted; no file was left half-written\r\nexit 130\r\n"
 
 
 WRITING = """
@@ -122,7 +122,7 @@ def test_ctrl_c_while_a_page_is_written_leaves_the_old_one(tmp_path: Path) -> No
         assert terminal.wait_for("writing a page")
         terminal.press("\x03")
         assert terminal.finish() == 130
-    assert terminal.text.endswith("^Cebsim: interrupted; no file was left half-written\r\n")
+    assert terminal.lasting.endswith("^Cebsim: interrupted; no file was left half-written\r\n")
     assert ([path.name for path in tmp_path.iterdir()], page.read_text()) == (["page.html"], "old")
 
 
