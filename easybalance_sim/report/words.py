@@ -47,3 +47,8 @@ def size(value: float | None) -> str:
         if value >= unit:
             return f"{value / unit:,.1f} {name}"
     return f"{value:,.0f} B"
+
+
+def band_words(band: float) -> str:
+    """The error band of a cost model, ±37 %; 0 = nothing was measured that it could be told from."""
+    return f"±{100 * band:.0f} %" if band else "not known"
