@@ -23,6 +23,8 @@ from easybalance_sim.report.content import (
 )
 
 HOSTILE = """<script>alert('x')</script>"&amp;\x00]]>$\\frac{-->#%é漢"""
+LIKE_MARKUP = ("url(#q", 'a id="b', 'x transform="rotate(0 y', 'c; fill: #20242b"', "font-family: d; ")
+"""Names that read like what an SVG says inside of tags, short enough to be drawn whole."""
 FORMULA = "=HYPERLINK(1)"
 
 

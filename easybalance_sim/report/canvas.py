@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ THEME = {INK: "--ink", FAINT: "--faint", PAPER: "--paper", **{one: f"--s{n}" for
 
 WIDTH = 5.0
 """Inches of every chart: 360 points, so that the letters keep their size on a phone."""
+
+TAG = re.compile(r"<[^<>]*>")
+"""Names from data stand between tags; inside of one there is only what matplotlib writes, `<` and `>` never."""
 
 UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 """What neither XML nor UTF-8 can hold; names from recordings and command lines may."""
@@ -77,9 +81,7 @@ def inline_svg_of(chart: Chart, name: str, alt: str) -> str:
     text = _svg_text(chart, name, facecolor="none")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.DOTALL)
-    for colour, variable in THEME.items():
-        text = text.replace(colour, f"var({variable})")
-    text = _shortened(text)
+    text = re.sub(r">\s+<", "><", TAG.sub(lambda tag: _shortened(tag[0]), text))
     opening = text[: text.index(">") + 1]
     box = re.search(r'viewBox="[^"]+"', opening)
     spoken = f'role="img" aria-label="{escape(alt, quote=True)}"'
@@ -102,28 +104,33 @@ def _renumbered(text: str, name: str) -> str:
 
     matplotlib makes them from coordinates whose last bits, unseen, differ between runs.
     """
-    numbers: dict[str, int] = {}
-    for used in re.findall(r'(?:href="#|url\(#)([^")]+)', text):
-        numbers.setdefault(used, len(numbers) + 1)
-    text = re.sub(r' id="([^"]+)"', lambda at: f' id="{name}-{numbers[at[1]]}"' if at[1] in numbers else "", text)
-    return re.sub(r'(href="#|url\(#)([^")]+)', lambda at: f"{at[1]}{name}-{numbers[at[2]]}", text)
+    used = (found for tag in TAG.findall(text) for found in re.findall(r'(?:href="#|url\(#)([^")]+)', tag))
+    numbers = {one: f"{name}-{number}" for number, one in enumerate(dict.fromkeys(used), 1)}
+
+    def renumbered(tag: re.Match[str]) -> str:
+        named = re.sub(r' id="([^"]+)"', lambda at: f' id="{numbers[at[1]]}"' if at[1] in numbers else "", tag[0])
+        return re.sub(r'(href="#|url\(#)([^")]+)', lambda at: f"{at[1]}{numbers[at[2]]}", named)
+
+    return TAG.sub(renumbered, text)
 
 
-def _shortened(text: str) -> str:
-    """Places to a hundredth of a point, the page's own letters, nothing that nobody sees or the page's style says (the
-    colour of letters, class `tick`)."""
-    text = re.sub(r' (?:d|x|y)="[^"<>]+"', lambda found: re.sub(r"(\.\d\d)\d+|\s+$|\n", r"\1", found[0]), text)
-    text = re.sub(r' transform="rotate\(-?0 [^"]*"|font-family: [^;"<>]+; ', "", text)
-    text = re.sub(r'(<text style="[^"]*); fill: var\(--ink\)"', r'\1"', text)
-    text = text.replace('style="fill: var(--ink); stroke: var(--ink); stroke-width: 0.8"', 'class="tick"')
-    return re.sub(r">\s+<", "><", text)
+def _shortened(tag: str) -> str:
+    """Places to a hundredth of a point, colours and letters of the page, nothing that nobody sees or the page's style
+    says (the colour of letters, class `tick`)."""
+    for colour, variable in THEME.items():
+        tag = tag.replace(colour, f"var({variable})")
+    tag = re.sub(r' (?:d|x|y)="[^"]+"', lambda found: re.sub(r"(\.\d\d)\d+|\s+$|\n", r"\1", found[0]), tag)
+    tag = re.sub(r' transform="rotate\(-?0 [^"]*"|font-family: [^;"]+; ', "", tag)
+    if tag.startswith("<text"):
+        tag = tag.replace('; fill: var(--ink)"', '"')
+    return tag.replace('style="fill: var(--ink); stroke: var(--ink); stroke-width: 0.8"', 'class="tick"')
 
 
 def _saved(chart: Chart, name: str, kind: Literal["svg", "png"], facecolor: str) -> bytes:
     out = io.BytesIO()
     about: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
-    # What a user's own matplotlibrc says must not change a report.
-    with mpl.rc_context(), warnings.catch_warnings():
+    # What a user's own matplotlibrc says must not change a report; of axes near the largest float, ticks overflow.
+    with mpl.rc_context(), warnings.catch_warnings(), np.errstate(all="ignore"):
         mpl.rcdefaults()
         mpl.rcParams.update({**STYLE, "svg.hashsalt": name})
         warnings.filterwarnings("ignore", message=_HARMLESS)

@@ -21,9 +21,10 @@ from easybalance_sim.report.canvas import (
     short,
     svg_of,
 )
+from easybalance_sim.report.charts.shares import Part, Shares
 from easybalance_sim.report.content import Chart
 from tests.ebsim_process import PATIENCE_S, ROOT, environment
-from tests.report_pages import HOSTILE, bars, front, heat, lines
+from tests.report_pages import HOSTILE, LIKE_MARKUP, bars, front, heat, lines
 
 CHARTS: dict[str, Chart] = {"heat": heat(), "bars": bars(), "lines": lines(), "front": front()}
 DIGESTS = """
@@ -73,6 +74,19 @@ def test_a_file_of_its_own_has_a_size_and_no_variables() -> None:
     assert root.get("width") == "360pt"
     assert "var(" not in text and "Date" not in text
     assert any("<script>" in (one.text or "") for one in root.iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_names_that_read_like_markup_are_drawn_as_they_are() -> None:
+    for text in (svg_of(bars(LIKE_MARKUP), "x"), inline_svg_of(bars(LIKE_MARKUP), "x", "bars")):
+        root = ElementTree.fromstring(text)
+        assert set(LIKE_MARKUP) <= {one.text for one in root.iter() if one.text}
+        ids = {one.get("id") for one in root.iter() if one.get("id")}
+        assert ids and ids == set(re.findall(r'(?:href="#|url\(#)(x-\d+)', text))
+
+
+def test_numbers_near_the_largest_float_are_drawn_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    whole = Shares(rows=("a",), row="plan", parts=(Part(name="work", values=(1e308,)),), value="s")
+    assert "work" in svg_of(whole, "x") and not recwarn.list
 
 
 def test_a_png_has_two_hundred_dots_an_inch() -> None:
