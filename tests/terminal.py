@@ -12,6 +12,7 @@ import struct
 import subprocess
 import termios
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,10 +79,13 @@ def on_terminal(
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     inherited = {name: value for name, value in environment().items() if name not in _COLOURS}
-    process = subprocess.Popen(
-        list(command), stdin=theirs, stdout=theirs if stdout is None else stdout, stderr=theirs, cwd=cwd,
-        env={**inherited, "TERM": "xterm", **(env or {})}, start_new_session=True, preexec_fn=lead,
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        # Newer Pythons warn of forks beside threads; `lead` calls the system, and nothing that a thread could hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = subprocess.Popen(
+            list(command), stdin=theirs, stdout=theirs if stdout is None else stdout, stderr=theirs, cwd=cwd,
+            env={**inherited, "TERM": "xterm", **(env or {})}, start_new_session=True, preexec_fn=lead,
+        )  # fmt: skip
     os.close(theirs)
     try:
         yield Terminal(process, ours)
