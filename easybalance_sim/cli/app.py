@@ -36,7 +36,14 @@ def start() -> NoReturn:
 def main() -> None:
     """Run the command line and exit with its code; a polite kill ends it as an interrupt does, files whole."""
     _hear_interrupts()
+    _open_closed_streams()
     sys.exit(_run())
+
+
+def _open_closed_streams() -> None:
+    """A stream that was closed before the program began takes everything, and a file does not get its number."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 — as long as the program runs
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _hear_interrupts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -198,3 +199,8 @@ def test_a_program_that_ends_at_once_has_done_what_was_left_to_the_end() -> None
     done = python("-c", ENDING)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("ebsim ") and done.stdout.endswith("\nthe end\n")
+
+
+def test_closed_streams_change_nothing_but_what_is_heard(plan: Path) -> None:
+    closed = subprocess.run(["bash", "-c", f"{sys.executable} -m easybalance_sim lint '{plan}' >&- 2>&-"], check=False)
+    assert closed.returncode == 0
