@@ -67,17 +67,34 @@ _API = f"{__name__}.api"
 
 class _Called(ModuleType):
     """A part of this package whose name is that of a function, too: importing the part hides the function behind it, so
-    that the part itself is what can be called."""
+    that the part itself is what can be called, asked for its signature and sent to other processes."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function()(*args, **kwargs)
 
-    def __getattribute__(self, name: str) -> Any:
-        if name == "__signature__":
-            import inspect
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (self.__name__,)
 
-            return inspect.signature(self._function())
-        return self._function().__doc__ if name == "__doc__" else super().__getattribute__(name)
+    @property
+    def __signature__(self) -> Any:
+        import inspect
+
+        return inspect.signature(self._function())
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        # `help` shows a module's words, but no signature of one: parameters come first.
+        import inspect
+        import textwrap
+
+        function = self._function()
+        taken = inspect.signature(function)
+        bare = taken.replace(
+            parameters=[one.replace(annotation=one.empty) for one in taken.parameters.values()],
+            return_annotation=taken.empty,
+        )
+        first = textwrap.fill(f"{function.__name__}{bare}", 76, subsequent_indent="    ")
+        return f"{first}\n\n{inspect.cleandoc(function.__doc__ or '')}"
 
     def _function(self) -> Any:
         return getattr(import_module(_API), self.__name__.rpartition(".")[2])

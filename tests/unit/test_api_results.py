@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+import pickle
+import pydoc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -277,8 +280,43 @@ def test_a_part_of_the_package_is_also_its_function() -> None:
     assert inspect.ismodule(part) and callable(part)
     assert plan_part.read_plan is not None
     assert inspect.signature(part) == inspect.signature(api.plan)
-    assert part.__doc__ == api.plan.__doc__
+    assert str(inspect.getdoc(api.plan)) in part.__doc__
     assert part.__name__ == "easybalance_sim.plan"
+
+
+@pytest.mark.parametrize("name", ["gate", "plan", "replay", "simulate", "sweep"])
+def test_a_called_part_goes_where_functions_go(name: str) -> None:
+    part: Any = getattr(ebs, name)
+    assert copy.copy(part) is copy.deepcopy([part])[0] is part
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(part, protocol)) is part
+    text = pydoc.plain(pydoc.render_doc(part))
+    first = text.split(f"{name}(", 1)[1]
+    assert all(parameter in first for parameter in inspect.signature(part).parameters)
+    assert str(inspect.getdoc(getattr(api, name))).splitlines()[-1] in first
+
+
+def test_a_called_part_is_sent_to_workers() -> None:
+    cloudpickle = pytest.importorskip("cloudpickle", reason="cloudpickle is not installed")
+    part: Any = ebs.plan
+    assert cloudpickle.loads(cloudpickle.dumps({"task": part}))["task"] is part
+
+
+def test_called_parts_stay_so_without_a_warning_and_after_a_reload() -> None:
+    script = """
+        import copy, importlib, inspect, pickle
+        import easybalance_sim as ebs
+        from easybalance_sim.plan import plan as plan_module
+        import easybalance_sim.plan.planfile as planfile
+        import easybalance_sim.plan.planfile
+        for again in (ebs.plan, ebs):
+            importlib.reload(again)
+            assert pickle.loads(pickle.dumps(ebs.plan)) is copy.deepcopy(ebs.plan) is ebs.plan
+            assert "traces" in inspect.signature(ebs.plan).parameters and callable(ebs.plan)
+        print(plan_module.Plan.__name__, planfile is easybalance_sim.plan.planfile)
+    """
+    done = python("-W", "error", "-c", inspect.cleandoc(script))
+    assert (done.stdout, done.stderr) == ("Plan True\n", "")
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
