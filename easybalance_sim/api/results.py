@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from easybalance_sim.api.inputs import PathLike
 from easybalance_sim.errors import EbsimError, PlanError, UsageError
 from easybalance_sim.files import write_text
+from easybalance_sim.json_text import json_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +53,11 @@ class Result:
         raise NotImplementedError
 
     def to_json(self, path: PathLike) -> Path:
-        """Write the report, whole or not at all; `ebsim report` and, of plan and replay, `ebsim gate` read it."""
-        return _write(path, json.dumps(self.report, indent=2, allow_nan=False) + "\n")
+        """Write what the command prints with `--format json`, whole or not at all.
+
+        `ebsim report` and, of plan and replay, `ebsim gate` read it.
+        """
+        return _write(path, f"{json_text(self.report)}\n")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from easybalance_sim.cli import capacity_options, options, report_file, report_table, simulate_options
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 
 def capacity(
@@ -53,5 +53,5 @@ def capacity(
     )  # fmt: skip
     found = run(request, console)
     found["notes"] = console.notes
-    report_file.write(report, figures, found)
     emit(json_text(found) if format is Format.JSON else capacity_table.of(found))
+    report_file.write(report, figures, found)

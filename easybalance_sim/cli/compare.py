@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from easybalance_sim.cli import options
 from easybalance_sim.cli.console import Console, Format, emit
 from easybalance_sim.cli.layout import aligned, filled
+from easybalance_sim.json_text import json_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ def compare(
         loads, label = read_loads(predicted), None
     found = compared(at_grain(loads, times, str(predicted)), times)
     report = {**found.report, "cost": label, "notes": console.notes}
-    emit(json.dumps(report, indent=2, allow_nan=False) if format is Format.JSON else _text(report))
+    emit(json_text(report) if format is Format.JSON else _text(report))
     raise typer.Exit(found.exit_code)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from easybalance_sim.cli import options
 from easybalance_sim.cli.console import Console, Format, emit
+from easybalance_sim.json_text import json_text
 
 
 def explain(
@@ -42,4 +42,4 @@ def explain(
     console = Console()
     request = ExplainRequest(plan=plan, traces=tuple(trace or ()), layer=layer, expert=expert, rank=rank)
     answer = {**explain_plan(request, console), "notes": console.notes}
-    emit(json.dumps(answer, indent=2, allow_nan=False) if format is Format.JSON else explain_table.of(answer))
+    emit(json_text(answer) if format is Format.JSON else explain_table.of(answer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, emit, say_notes
 from easybalance_sim.cli.layout import filled, flags, kept
 from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.exports import Exported
@@ -90,7 +90,7 @@ def export(
         where = f"{plan}: {error.where}" if error.where else str(plan)
         raise PlanError(error.what, where=where, fix=error.fix) from error
     content = _content(engine, document, written)
-    emit(json.dumps(content, indent=2) if format is Format.JSON else _table(module.TITLE, written))
+    emit(json_text(content) if format is Format.JSON else _table(module.TITLE, written))
     say_notes([*notes, *written.notes])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from easybalance_sim.cli import options, report_table
 from easybalance_sim.cli.ci_outputs import CiOutputs, Github, Junit
 from easybalance_sim.cli.console import Format, emit
 from easybalance_sim.cli.layout import filled
+from easybalance_sim.json_text import json_text
 from easybalance_sim.report import plan_words
 
 
@@ -43,5 +43,5 @@ def gate(
     content = verdict.to_dict()
     ci.tell(plan_words.verdict_line(content), of_verdict(verdict, str(report)))
     table = f"{filled(plan_words.verdict_line(content))}\n\n{report_table.of_findings(content)}"
-    emit(json.dumps(content, indent=2) if format is Format.JSON else table)
+    emit(json_text(content) if format is Format.JSON else table)
     raise typer.Exit(verdict.exit_code)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import offload_options, offload_table, options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.offloading.request import OffloadRequest
@@ -62,8 +62,8 @@ def offload(
         ahead=ahead, between_us=between_us, within=within, held_out=held_out, figure=figure,
     )  # fmt: skip
     found = _run(request, console)
-    report_file.write(report, figures, found)
     emit(json_text(found) if format is Format.JSON else offload_table.of(found))
+    report_file.write(report, figures, found)
 
 
 def _run(request: OffloadRequest, console: Console) -> dict[str, Any]:

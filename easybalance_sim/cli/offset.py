@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import offset_options, offset_table, options, plan_options, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.mechanisms.request import OffsetRequest
@@ -89,8 +89,9 @@ def offset(
         choice_us=offset_options.microseconds(choice_us), parts=tuple(part or ()), output=output,
         plan_output=stagger_output, figure=figure,
     )  # fmt: skip
-    found = _run(request, console, report, figures)
+    found = _run(request, console)
     emit(json_text(found) if format is Format.JSON else offset_table.of(found))
+    report_file.write(report, figures, found)
 
 
 def _named(traces: list[Path] | None) -> tuple[Path, ...]:
@@ -119,12 +120,12 @@ def _of_scenario(path: Path, console: Console, page: Path | None, figures: Path 
 
     report = run(path, console.progress("asking what the cluster sustains", UNITS))
     claim = {"scenario": str(path), **report.to_dict(), "explained": report.explained(), "notes": console.notes}
-    report_file.write(page, figures, claim)
     emit(json_text(claim) if format is Format.JSON else offset_table.of_scenario(claim))
+    report_file.write(page, figures, claim)
 
 
-def _run(request: OffsetRequest, console: Console, page: Path | None, figures: Path | None) -> dict[str, Any]:
-    """The report; the figure and the page are drawn when all of it is there."""
+def _run(request: OffsetRequest, console: Console) -> dict[str, Any]:
+    """The report; the figure is drawn when all of it is there."""
     from easybalance_sim.mechanisms.run import offset as run
 
     report = run(request, console)
@@ -135,5 +136,4 @@ def _run(request: OffsetRequest, console: Console, page: Path | None, figures: P
         write_text(request.figure, svg_of(report))
         report["files"]["figure"] = str(request.figure)
     report["notes"] = console.notes
-    report_file.write(page, figures, report)
     return report

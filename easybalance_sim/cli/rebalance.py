@@ -14,7 +14,7 @@ from easybalance_sim.cli import (
     report_table,
 )
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 
 def rebalance(
@@ -89,8 +89,8 @@ def rebalance(
 
 
 def _tell(found: dict[str, Any], page: Path | None, figures: Path | None, format: Format) -> None:
-    report_file.write(page, figures, found)
     emit(json_text(found) if format is Format.JSON else rebalance_table.of(found))
+    report_file.write(page, figures, found)
 
 
 def _run(request: Any, console: Console, *, sweep: bool, by: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 
 from easybalance_sim.cli import completing, options, report_file, rollout_table
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 
 def rollout(
@@ -74,6 +74,6 @@ def rollout(
     )  # fmt: skip
     found, code = simulate_rollout(request, console)
     found["notes"] = console.notes
-    report_file.write(report, figures, found)
     emit(json_text(found) if format is Format.JSON else rollout_table.of_rollout(found))
+    report_file.write(report, figures, found)
     raise typer.Exit(code)

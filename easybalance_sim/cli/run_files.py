@@ -8,7 +8,7 @@ from typing import Any
 
 from easybalance_sim.cli import metrics_file, report_file, report_table
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 
 def begun(report: Path | None, figures: Path | None, metrics: Path | None, used: Sequence[Path | None]) -> Console:
@@ -31,7 +31,8 @@ def deliver(
     format: Format,
     as_text: Callable[[Mapping[str, Any]], str],
 ) -> None:
-    """Write what was asked for, and print the report. made: as `--format json` prints it."""
+    """Print the report, then write what was asked for: a run is not lost with a file. made: as `--format json` prints
+    it."""
+    emit(json_text(made) if format is Format.JSON else as_text(made))
     metrics_file.write(metrics, made)
     report_file.write(report, figures, made)
-    emit(json_text(made) if format is Format.JSON else as_text(made))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import options, report_file, report_table, simulate_options
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.deployment.request import SimulateRequest
@@ -48,14 +48,14 @@ def simulate(
     if is_claim(scenario):
         _require_alone(plan, baseline, trace, arrivals, rate, duration, overlap, seed, ttft_ms, tpot_ms)
         claim = _of_claim(scenario, console)
-        report_file.write(report, figures, claim)
         _emit_claim(claim, format)
+        report_file.write(report, figures, claim)
         return
     request = request_of(scenario, plan, baseline, trace, arrivals, rate, duration, overlap, seed, ttft_ms, tpot_ms)
     found = run(request, console)
     found["notes"] = console.notes
-    report_file.write(report, figures, found)
     _emit(found, format)
+    report_file.write(report, figures, found)
 
 
 def request_of(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.cli import options, plan_options, report_file, report_table, sweep_options, sweep_table
 from easybalance_sim.cli.console import Console, Format, emit
-from easybalance_sim.cli.json_text import json_text
+from easybalance_sim.json_text import json_text
 
 if TYPE_CHECKING:
     from easybalance_sim.sweep.request import SweepRequest
@@ -78,8 +78,8 @@ def sweep(
         window_steps=asked.window_steps, per_layer=per_layer, kv_dtype=kv_cache_dtype, figure=figure,
     )  # fmt: skip
     found = _run(request, console)
-    report_file.write(report, figures, found)
     emit(json_text(found) if format is Format.JSON else sweep_table.of_sweep(found))
+    report_file.write(report, figures, found)
 
 
 def _run(request: SweepRequest, console: Console) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from easybalance_sim.files import write_text
 from easybalance_sim.gate.criteria import load_criteria
+from easybalance_sim.json_text import json_text
 from easybalance_sim.planning.candidates import tie_frac
 from easybalance_sim.planning.evidence import Stopwatch
 from easybalance_sim.planning.memory import kv_room
@@ -69,4 +69,4 @@ def _by_seconds(request: SweepRequest, curve: Curve) -> bool:
 def write_report(request: SweepRequest, report: dict[str, Any]) -> None:
     """The report where -o says, whole or not at all."""
     if request.plan.output is not None:
-        write_text(request.plan.output, json.dumps(report, indent=2, allow_nan=False) + "\n")
+        write_text(request.plan.output, f"{json_text(report)}\n")

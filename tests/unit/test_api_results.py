@@ -7,6 +7,7 @@ import inspect
 import json
 import pickle
 import pydoc
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from easybalance_sim import api
 from easybalance_sim.plan.planfile import write_plan
 from easybalance_sim.report.html import render
 from tests.ebsim_process import ebsim_here, python
+from tests.exposition import read
 from tests.plan_documents import example_document
 from tests.rank_times import write_times
 from tests.skewed_traces import EXPERTS, skewed_columns, skewed_meta, skewed_trace
@@ -64,6 +66,13 @@ def timeless(report: dict[str, Any]) -> Any:
     return {name: value for name, value in json.loads(json.dumps(report)).items() if name != "timing_s"}
 
 
+def without_times(text: str) -> str:
+    """JSON as it is printed, but for the seconds of the run."""
+    shorter, found = re.subn(r'"timing_s": {[^}]*}', '"timing_s": {}', text)
+    assert found == 1
+    return shorter
+
+
 def test_a_plan_is_a_value_with_its_verdict(made: ebs.PlanResult, trace: Path) -> None:
     assert (made.accepted, made.verdict, made.report["plan"]["policy"]) == (True, "accepted", "eplb")
     assert made.fingerprint == made.document.fingerprint() == made.report["fingerprint"]
@@ -85,9 +94,10 @@ def test_tables_hold_the_numbers_of_the_report(made: ebs.PlanResult) -> None:
     assert np.isnan(table.loc["redundant_slots", "change"])
 
 
-def test_the_report_is_that_of_the_command(made: ebs.PlanResult, trace: Path) -> None:
-    shown = printed("plan", trace, *FLAGS, "--policy", "eplb", "--split", "request")
-    assert timeless(made.report) == timeless(shown)
+def test_the_report_is_that_of_the_command(made: ebs.PlanResult, trace: Path, folder: Path) -> None:
+    shown = ebsim_here("plan", trace, *FLAGS, "--policy", "eplb", "--split", "request", "--format", "json").stdout
+    assert timeless(made.report) == timeless(json.loads(shown))
+    assert without_times(made.to_json(folder / "same.json").read_text("utf-8")) == without_times(shown)
 
 
 def test_a_replay_takes_a_result_or_a_file(made: ebs.PlanResult, trace: Path, folder: Path) -> None:
@@ -107,7 +117,9 @@ def test_other_reports_are_those_of_their_commands(made: ebs.PlanResult, trace: 
     assert swept.table()["extra_slots_per_rank"].tolist() == [0, 1]
     explained = ebs.explain(file, layer=made.document.layer_ids[0], expert=0, trace=trace)
     layer = str(made.document.layer_ids[0])
-    assert explained.report == printed("explain", file, "--layer", layer, "--expert", "0", "--trace", trace)
+    shown = ebsim_here("explain", file, "--layer", layer, "--expert", "0", "--trace", trace, "--format", "json").stdout
+    assert explained.report == json.loads(shown)
+    assert explained.to_json(folder / "explained.json").read_text("utf-8") == shown
     served = ebs.rebalance(trace, loop=["static"], current=file, **CLUSTER)
     assert timeless(served.report) == timeless(
         printed("rebalance", trace, *FLAGS, "--loop", "static", "--current", file)
@@ -158,6 +170,27 @@ def test_figures_are_saved_by_their_ending(made: ebs.PlanResult, tmp_path: Path)
         figure.save(tmp_path / "one.pdf")
     with pytest.raises(TypeError):
         made.figures["more"] = figure  # type: ignore[index]
+
+
+def test_all_figures_are_written_at_once(made: ebs.PlanResult, tmp_path: Path) -> None:
+    written = made.to_figures(tmp_path / "figures", kinds=("svg",))
+    assert {path.name for path in written} == {f"{name}.{kind}" for name in made.figures for kind in ("svg", "csv")}
+    assert sorted(written) == sorted((tmp_path / "figures").iterdir())
+    for name in ("rank_imbalance", list(made.figures)[-1]):
+        assert (tmp_path / "figures" / f"{name}.svg").read_text("utf-8") == made.figures[name]._repr_svg_()
+    with pytest.raises(ebs.UsageError, match="'pdf'"):
+        made.to_figures(tmp_path, kinds=("pdf",))
+
+
+def test_numbers_are_written_for_prometheus(made: ebs.PlanResult, tmp_path: Path) -> None:
+    found = read(made.to_metrics(tmp_path / "plan.prom").read_text("utf-8"))
+    for side in ("baseline", "plan"):
+        (p99,) = [
+            number
+            for labels, number in found.samples["ebsim_rank_max_to_mean"]
+            if {"side": side, "stat": "p99"}.items() <= labels.items()
+        ]
+        assert p99 == made.report[side]["rank_imbalance"]["p99"]
 
 
 def test_plans_of_both_phases(tmp_path: Path) -> None:
@@ -280,7 +313,7 @@ def test_a_part_of_the_package_is_also_its_function() -> None:
     assert inspect.ismodule(part) and callable(part)
     assert plan_part.read_plan is not None
     assert inspect.signature(part) == inspect.signature(api.plan)
-    assert str(inspect.getdoc(api.plan)) in part.__doc__
+    assert str(inspect.getdoc(api.plan)) in str(part.__doc__)
     assert part.__name__ == "easybalance_sim.plan"
 
 
