@@ -39,10 +39,13 @@ def report(
     \b
     Example: ebsim report report.json -o report.html
     """
+    from easybalance_sim.report.saved import read_saved
+
+    content = read_saved(file)
     page = output or file.with_suffix(".html")
     report_file.require(page, figures, [file, *(trace or ())], flag="-o")
     console = Console()
-    document = _document(file, trace or [], console)
+    document = _document(file, content, trace or [], console)
     try:
         made = report_file.write(page, figures, document, of=str(file))
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
@@ -58,12 +61,11 @@ def report(
         emit(filled(f"{made.headline.word}: written to {kept(page)}, {len(names)} figures{beside}"))
 
 
-def _document(file: Path, traces: list[Path], console: Console) -> Mapping[str, Any]:
+def _document(file: Path, content: Mapping[str, Any], traces: list[Path], console: Console) -> Mapping[str, Any]:
     from easybalance_sim.planning.session import Settings
-    from easybalance_sim.report.saved import is_plan, read_saved, report_of
+    from easybalance_sim.report.saved import is_plan, report_of
     from easybalance_sim.verification import ReplayRequest, replay_plan
 
-    content = read_saved(file)
     if not traces:
         return report_of(file, content)
     if not is_plan(content):

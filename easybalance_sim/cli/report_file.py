@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from easybalance_sim.amounts import Amount
+from easybalance_sim.cli.console import Console
 from easybalance_sim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,22 +36,34 @@ def require(
 def write(report: Path | None, figures: Path | None, document: Mapping[str, Any], *, of: str = "report") -> Page | None:
     """Write the page of a report, and its figures, if there is a place for them; the page, None where there is none.
 
-    document: as `--format json` prints · of: what it was read from. Raises `UsageError` where the report is none.
+    document: as `--format json` prints · of: what it was read from. What a run found is printed before. Raises
+    `UsageError` where the report is none, and where the files cannot be written.
     """
     if report is None and figures is None:
         return None
-    from easybalance_sim.files import write_text
     from easybalance_sim.report.content import made_by
-    from easybalance_sim.report.figure_files import write_figures
-    from easybalance_sim.report.html.render import html_of
     from easybalance_sim.report.pages import page_of
 
     page = page_of(document, made_by(command_line()), of)
-    if report is not None:
-        write_text(report, html_of(page))
-    if figures is not None:
-        write_figures(page, figures)
+    try:
+        _draw(page, report, figures)
+    except OSError as error:
+        what = f"the page or its figures cannot be written: {error.strerror}"
+        raise UsageError(what, where=str(report or figures), fix="make room, or name another place") from error
     return page
+
+
+def _draw(page: Page, report: Path | None, figures: Path | None) -> None:
+    from easybalance_sim.files import write_text
+    from easybalance_sim.report.figure_files import write_figures
+    from easybalance_sim.report.html.render import html_of
+
+    places = (report is not None) + (figures is not None)
+    drawn = Console().progress("drawing", Amount(places * len(page.figures()), "figures"))
+    if report is not None:
+        write_text(report, html_of(page, drawn))
+    if figures is not None:
+        write_figures(page, figures, drawn=drawn)
 
 
 def command_line() -> str:

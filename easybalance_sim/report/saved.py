@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ OTHERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"correlation"}), "a comparison with measured times"),
 )
 """Keys of what is no report, and what it is."""
+PAGE = re.compile(rb"\s*<(?:!doctype|html)", re.IGNORECASE)
+"""How an HTML file begins."""
 _FIX = "give what a command printed with --format json, or a plan file"
 
 
@@ -35,6 +38,8 @@ def read_saved(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read: {error.strerror}", where=where, fix="check the path") from error
     if content[:4] == b"PAR1":
         raise UsageError("is a trace, no report", where=where, fix="make a report of it: ebsim plan or ebsim replay")
+    if PAGE.match(content):
+        raise UsageError("is a page already, no report", where=where, fix=_FIX)
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:

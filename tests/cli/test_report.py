@@ -64,10 +64,11 @@ def test_a_saved_report_has_the_same_page_but_for_the_command(folder: Path) -> N
 
 
 def test_the_page_lies_beside_the_report_where_nothing_else_is_said(folder: Path) -> None:
-    done = made(folder, "report.json", "--format", "json")
+    done = made(folder, "report.json", "--format", "json", "--verbose")
     found = json.loads(done.stdout)
     assert (done.returncode, found["page"], found["headline"]) == (0, "report.html", "ACCEPTED")
     assert set(FIGURES) <= set(found["figures"])
+    assert f"drawing: {len(found['figures'])} figures\ndrawing: took " in done.stderr
     assert (folder / "report.html").exists()
 
 
@@ -143,5 +144,8 @@ def test_traces_folders_and_files_that_are_read_are_refused(folder: Path, tmp_pa
         done = made(folder, *arguments, *where)
         assert done.returncode == 2 and says in one_line(done)
     (tmp_path / "saved.html").write_text("{}")
+    (tmp_path / "page.html").write_text("\n<!DOCTYPE html><html></html>")
     assert "the run reads or writes this file" in one_line(made(tmp_path, "saved.html"))
+    assert "absent.html: cannot read: No such file" in one_line(made(tmp_path, "absent.html"))
+    assert "page.html: is a page already" in one_line(made(tmp_path, "page.html"))
     assert (tmp_path / "saved.html").read_text() == "{}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,18 @@ def test_the_report_of_a_run_is_what_its_page_is_made_of(
     assert document["found"] == run and document["notes"] == []
 
 
+@pytest.mark.parametrize("run", [*COMMANDS, "simulate.rollout.run.simulate_rollout"])
+def test_what_a_run_found_is_not_lost_with_its_page(run: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rollout = run not in COMMANDS
+    found = {"found": run}
+    monkeypatch.setattr(f"easybalance_sim.{run}", lambda *_: (found, 0) if rollout else found)
+    monkeypatch.setattr("easybalance_sim.report.pages.page_of", lambda *_: json.loads("{}")["never"])
+    command, arguments = COMMANDS.get(run, ("rollout", (SAMPLE,)))
+    done = ebsim_here(command, *arguments, "--report", tmp_path / "page.html", "--format", "json")
+    assert (done.returncode, json.loads(done.stdout)["found"]) == (70, run)
+    assert done.stderr.splitlines()[-1].startswith("ebsim: error: internal error: KeyError")
+
+
 def test_a_rollout_has_a_page_whatever_comes_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[Any] = []
     monkeypatch.setattr("easybalance_sim.simulate.rollout.run.simulate_rollout", lambda *_: ({"found": "unsafe"}, 1))
@@ -59,10 +72,16 @@ def test_a_claim_has_a_page_too(command: tuple[str, ...], monkeypatch: pytest.Mo
             return []
 
     seen: list[Any] = []
+
+    def write(*given: Any) -> None:
+        seen.append(given)
+        raise RuntimeError("what was found is printed by now")
+
     monkeypatch.setattr("easybalance_sim.simulate.capacity.run.run", lambda *_: Taken())
-    monkeypatch.setattr(report_file, "write", lambda *given: seen.append(given))
+    monkeypatch.setattr(report_file, "write", write)
     page = tmp_path / "page.html"
-    assert ebsim_here(*command, CLAIM, "--report", page, "--format", "json").returncode == 0
+    done = ebsim_here(*command, CLAIM, "--report", page, "--format", "json")
+    assert (done.returncode, json.loads(done.stdout)["rungs"]) == (70, [])
     ((report, folder, document),) = seen
     assert (report, folder, document["scenario"], document["rungs"]) == (page, None, str(CLAIM), [])
 

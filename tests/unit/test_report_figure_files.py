@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Drawing
 from easybalance_sim.errors import UsageError
 from easybalance_sim.report.canvas import png_of, svg_of
 from easybalance_sim.report.charts.bars import Bars
-from easybalance_sim.report.figure_files import write_figures
+from easybalance_sim.report.figure_files import figure_bytes, write_figures
 from tests.report_pages import bars, front, page
 
 
@@ -51,9 +51,17 @@ def test_a_file_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["bars.svg"] and (tmp_path / "bars.svg").read_text() == "old"
 
 
+def test_every_figure_that_is_there_is_told(tmp_path: Path) -> None:
+    told: list[int] = []
+    write_figures(page(charts={"bars": bars(), "front": front()}), tmp_path, kinds=("svg",), drawn=told.append)
+    assert told == [1, 1]
+
+
 def test_kinds_and_folders_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no kind 'gif'"):
         write_figures(page(), tmp_path, kinds=("gif",))
+    with pytest.raises(UsageError, match="no kind 'pdf'"):
+        figure_bytes(page().figures()[0], "pdf")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="no folder can be made here"):
         write_figures(page(), tmp_path / "file" / "below")

@@ -71,7 +71,9 @@ def test_results_are_words(plain: str) -> None:
 
 @pytest.mark.parametrize("mood", Mood)
 def test_every_mood_has_its_class(mood: Mood) -> None:
-    made = html_of(page(mood=mood, charts={"bars": bars()}))
+    told: list[int] = []
+    made = html_of(page(mood=mood, charts={"bars": bars()}), told.append)
+    assert told == [1]
     assert f'class="verdict {mood.value}"' in made and f".verdict.{mood.value} " in made
 
 

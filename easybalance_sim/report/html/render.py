@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from itertools import groupby
@@ -23,9 +23,12 @@ _NUMBER = re.compile(r"[-+−±~≈<>≤≥ ]*\d[\d.,  ]*(e[-+]?\d+)?( ?[%×xµ�
 _NOTHING = {"", "–", "-", "n/a"}
 
 
-def html_of(page: Page) -> str:
-    """The page as one file: no script, nothing from the network, light and dark, for screens, phones and paper."""
-    return _rendered("page.html.j2", page, prefix="")
+def html_of(page: Page, drawn: Callable[[int], object] = bool) -> str:
+    """The page as one file: no script, nothing from the network, light and dark, for screens, phones and paper.
+
+    drawn: told 1 with every figure that is there.
+    """
+    return _rendered("page.html.j2", page, "", drawn)
 
 
 def fragment_of(page: Page) -> str:
@@ -33,7 +36,7 @@ def fragment_of(page: Page) -> str:
 
     Ids begin with a number made from the page: several fragments may stand in one document.
     """
-    return _rendered("fragment.html.j2", page, prefix=f"e{_fingerprint(page):08x}-")
+    return _rendered("fragment.html.j2", page, f"e{_fingerprint(page):08x}-", bool)
 
 
 def csv_link(table: DataTable) -> str:
@@ -46,8 +49,13 @@ def _fingerprint(page: Page) -> int:
     return zlib.crc32("\0".join(shown).encode())
 
 
-def _rendered(template: str, page: Page, prefix: str) -> str:
-    return UNWRITABLE.sub("\ufffd", _templates().get_template(template).render(page=page, prefix=prefix))
+def _rendered(template: str, page: Page, prefix: str, drawn: Callable[[int], object]) -> str:
+    def svg(figure: Figure, prefix: str) -> Markup:
+        made = Markup(inline_svg_of(figure.chart, prefix + figure.name, figure.alt))
+        drawn(1)
+        return made
+
+    return UNWRITABLE.sub("\ufffd", _templates().get_template(template).render(page=page, prefix=prefix, svg=svg))
 
 
 @cache
@@ -59,7 +67,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {"style": _style, "svg": _svg, "csv_link": csv_link, "data_of": _data, "numeric": _numeric}
+    found.globals |= {"style": _style, "csv_link": csv_link, "data_of": _data, "numeric": _numeric}
     found.globals |= {"alone": _alone, "few_rows": FEW_ROWS, "few_columns": FEW_COLUMNS}
     found.filters["shown"] = _shown
     found.tests |= {"figure": _is_figure, "table": _is_table, "facts": _is_facts}
@@ -79,10 +87,6 @@ def _light_first(style: str) -> str:
         return style
     light = re.sub(r"light-dark\((#\w+), #\w+\)", r"\1", rule[0]).replace("light dark", "light")
     return style.replace(rule[0], f"{light}\n@supports (color: light-dark(red, red)) {{\n{rule[0]}\n}}")
-
-
-def _svg(figure: Figure, prefix: str) -> Markup:
-    return Markup(inline_svg_of(figure.chart, prefix + figure.name, figure.alt))
 
 
 def _data(block: Figure | Table) -> DataTable:
