@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ class Told:
         self.notes: list[str] = []
         self._progress = progress
         if progress and not kernels.compiled_before():
-            sys.stderr.write("first run: compiling kernels\n")
+            _say("first run: compiling kernels")
 
     def note(self, text: str) -> None:
         """Keep a note, the first time."""
@@ -39,6 +40,13 @@ class Told:
                 now = time.monotonic()
                 if now - last >= PAUSE_S:
                     last = now
-                    sys.stderr.write(f"{label}: {min(100, 100 * done // max(total, 1))} %\n")
+                    _say(f"{label}: {min(100, 100 * done // max(total, 1))} %")
 
         return advance
+
+
+def _say(text: str) -> None:
+    # A program without a stderr, or with one that nobody reads, gets its result all the same.
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{text}\n")

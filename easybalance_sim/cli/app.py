@@ -9,12 +9,13 @@ import signal
 import sys
 import time
 
+from easybalance_sim.cli.exit_codes import INTERRUPTED
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-INTERRUPTED = 130
 TIDYING_S = 1.0
 """So long after an interrupt another one is not heard: half-written files are being removed."""
 
@@ -27,9 +28,9 @@ def start() -> NoReturn:
     except SystemExit as end:
         code = end.code
     atexit._run_exitfuncs()
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from easybalance_sim.cli import voice
 from easybalance_sim.errors import EbsimError
 
 if TYPE_CHECKING:
@@ -63,5 +63,6 @@ class CiOutputs:
         if self.github:
             from easybalance_sim.gate.github import append_summary, summary, workflow_commands
 
-            sys.stderr.write("".join(f"{line}\n" for line in workflow_commands(checks)))
+            for line in workflow_commands(checks):
+                voice.say(line)
             append_summary(summary(title, checks))

@@ -53,11 +53,15 @@ def emit(text: str) -> None:
 
     Raises `UsageError` when stdout cannot take it (a full disk).
     """
+    with voice.ALONE:
+        voice.clear()
+        _print(f"{voice.painted(text, sys.stdout)}\n")
+
+
+def _print(text: str) -> None:
     try:
-        with voice.ALONE:
-            voice.clear()
-            sys.stdout.write(f"{voice.painted(text, sys.stdout)}\n")
-            sys.stdout.flush()
+        sys.stdout.write(text)
+        sys.stdout.flush()
     except BrokenPipeError:
         # What is still buffered would fail again when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

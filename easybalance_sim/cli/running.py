@@ -11,12 +11,11 @@ from typing import Any
 
 from easybalance_sim import __version__
 from easybalance_sim.cli import voice
-from easybalance_sim.cli.app import INTERRUPTED
+from easybalance_sim.cli.exit_codes import INTERNAL, INTERRUPTED
 from easybalance_sim.cli.progress import watched
 from easybalance_sim.cli.suggesting import suggesting
 from easybalance_sim.errors import EbsimError
 
-INTERNAL = 70
 LIBRARIES = ("numpy", "numba", "pyarrow", "pandas", "scipy", "matplotlib", "cupy")
 
 
@@ -73,7 +72,7 @@ def _about(seconds: float) -> str:
 
 def _internal(error: Exception) -> tuple[int, str]:
     if os.environ.get("EBSIM_DEBUG"):
-        traceback.print_exc()
+        voice.say(traceback.format_exc().rstrip())
     return _refused(f"internal error: {type(error).__name__}: {error} (EBSIM_DEBUG=1 shows where)", INTERNAL)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -77,7 +78,7 @@ def say(text: str) -> None:
     """A line on stderr, where a line of progress stood there in its place."""
     with ALONE:
         clear()
-        sys.stderr.write(f"{painted(text, sys.stderr)}\n")
+        _write(f"{painted(text, sys.stderr)}\n")
 
 
 def rewrite(text: str, owner: object) -> None:
@@ -87,8 +88,7 @@ def rewrite(text: str, owner: object) -> None:
         if _state.owner not in (None, NOBODY, owner) and now - _state.at < OWNED_S:
             return
         _state.owner, _state.at, _state.said = owner, now, now
-        sys.stderr.write(f"\r{text[: _columns() - 1]}\x1b[K")
-        sys.stderr.flush()
+        _write(f"\r{text[: _columns() - 1]}\x1b[K")
 
 
 def clear(owner: object = None) -> None:
@@ -97,8 +97,7 @@ def clear(owner: object = None) -> None:
         _state.said = time.monotonic()
         if _state.owner is not None and owner in (None, _state.owner):
             _state.owner = None
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            _write("\r\x1b[K")
 
 
 def fitted(text: str, then: str) -> str:
@@ -136,6 +135,13 @@ def _coloured(stream: TextIO) -> bool:
     if os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
         return True
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _write(text: str) -> None:
+    # What nobody can hear, behind a closed pipe or on a full disk, does not change what the command does.
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _columns() -> int:

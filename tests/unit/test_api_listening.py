@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -29,3 +31,21 @@ def test_progress_is_written_when_time_has_passed(
         advance(units)
     written = capsys.readouterr()
     assert (written.out, written.err) == ("", "first run: compiling kernels\nreading: 25 %\nreading: 100 %\n")
+
+
+class Unread(io.StringIO):
+    """A pipe that nobody reads."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize("stream", [None, Unread()])
+def test_progress_that_nobody_hears_is_no_error(monkeypatch: pytest.MonkeyPatch, stream: Unread | None) -> None:
+    monkeypatch.setattr(listening, "kernels", SimpleNamespace(compiled_before=lambda: False))
+    monkeypatch.setattr(listening, "PAUSE_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream)
+    told = Told(progress=True)
+    told.note("one")
+    told.progress("reading", 1)(1)
+    assert told.notes == ["one"]

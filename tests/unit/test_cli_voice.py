@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from easybalance_sim.cli import voice
+from easybalance_sim.cli.console import emit
 from easybalance_sim.cli.voice import Level, painted
 from easybalance_sim.errors import UsageError
 
@@ -17,6 +19,13 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+class Unread(Terminal):
+    """A terminal that has gone, or a pipe that nobody reads."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
 
 
 TEXT = "ACCEPTED: plan\n\nok  a\nNO  b\nbook  okra  NO\n"
@@ -69,6 +78,22 @@ def test_leading_words_are_marked(text: str) -> None:
 )
 def test_other_words_are_left_alone(text: str) -> None:
     assert painted(text, Terminal()) == text
+
+
+def test_what_nobody_hears_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Unread())
+    voice.say("a note")
+    voice.rewrite("progress", voice.NOBODY)
+    voice.clear()
+
+
+def test_a_result_is_printed_when_nobody_hears_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", Unread())
+    voice.rewrite("progress", voice.NOBODY)
+    emit("result")
+    assert out.getvalue() == "result\n"
 
 
 def test_quiet_and_verbose_exclude_each_other() -> None:
