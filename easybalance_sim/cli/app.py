@@ -43,6 +43,7 @@ def main() -> None:
 
 def _open_closed_streams() -> None:
     """A stream that was closed before the program began takes everything, and a file does not get its number."""
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 — as long as the program runs
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
