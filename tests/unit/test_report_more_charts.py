@@ -13,7 +13,7 @@ from easybalance_sim.report.charts.prices import Mark, Prices
 from easybalance_sim.report.charts.shares import Part, Shares
 from easybalance_sim.report.charts.sheet import Sheet
 from easybalance_sim.report.charts.spans import Span, Spans
-from easybalance_sim.report.choosing import Choice, marked
+from easybalance_sim.report.choosing import Choice, knee, marked
 from easybalance_sim.report.content import Chart
 
 SHARES = Shares(
@@ -53,7 +53,11 @@ def test_their_data_are_all_that_is_drawn() -> None:
     assert SHARES.table().rows == (
         ("before", "work", 3.0), ("after", "work", 2.0), ("before", "idle", 0.0), ("after", "idle", 0.5),
     )  # fmt: skip
-    assert SPANS.table().rows == (("5 slots", -1.0, 0.5, 2.0), ("6 slots", 1.0, 1.0, 1.0), ("no difference", None, 0.0, None))
+    assert SPANS.table().rows == (
+        ("5 slots", -1.0, 0.5, 2.0),
+        ("6 slots", 1.0, 1.0, 1.0),
+        ("no difference", None, 0.0, None),
+    )
     assert PANELS.table().rows[:2] == (("waiting", "line", "old", 0.0, 2.0), ("waiting", "line", "old", 1.0, None))
     assert [row[:3] for row in PANELS.table().rows if row[1] == "event"] == [
         ("waiting", "event", "burst"), ("running", "event", "burst"),
@@ -101,3 +105,15 @@ def test_choices_are_marked_by_price_and_worth() -> None:
         ("a", True, False, False), ("b", False, False, False), ("c", True, True, True), ("d", True, False, False),
     ]  # fmt: skip
     assert not any(one.knee for one in marked([Choice(name="only", price=0.0, worth=0.0)], "only"))
+
+
+def test_the_knee_is_where_more_worth_begins_to_cost_much_more() -> None:
+    assert knee([(0.0, -2.0), (1.0, -1.1), (10.0, -1.0)]) == (1.0, -1.1)
+    assert knee([(0.0, -2.0), (5.0, -1.5), (10.0, -1.0)]) is None
+    assert knee([(0.0, -2.0), (9.0, -1.9), (10.0, -1.0)]) is None
+    assert knee([(0.0, -2.0), (10.0, -1.0)]) is None and knee([]) is None
+
+
+def test_choices_without_a_bend_have_no_knee() -> None:
+    found = marked([Choice(name=str(price), price=float(price), worth=float(price)) for price in range(3)], "")
+    assert all(one.on_front for one in found) and not any(one.knee for one in found)
