@@ -89,7 +89,11 @@ def offset(
         choice_us=offset_options.microseconds(choice_us), parts=tuple(part or ()), output=output,
         plan_output=stagger_output, figure=figure,
     )  # fmt: skip
-    found = _run(request, console)
+    _deliver(_run(request, console), report, figures, format)
+
+
+def _deliver(found: dict[str, Any], report: Path | None, figures: Path | None, format: Format) -> None:
+    """Print what was found, and write its page."""
     emit(json_text(found) if format is Format.JSON else offset_table.of(found))
     report_file.write(report, figures, found)
 
