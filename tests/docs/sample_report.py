@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 
 from easybalance_sim.files import replacing
-from tests.browser_sessions import chromium, opened
 from tests.ebsim_process import ROOT, ebsim
 
 PAGE = ROOT / "reports" / "sample_report.html"
@@ -32,6 +31,8 @@ def make_page(folder: Path) -> str:
 def picture_of(page: Path) -> bytes:
     """A PNG of few colours of the page's top, as a window of that size shows it in daylight."""
     from PIL import Image
+
+    from tests.browser_sessions import chromium, opened
 
     with chromium() as browser, opened(browser, page, width=WIDTH, height=HEIGHT) as found:
         shot = Image.open(io.BytesIO(found.page.screenshot()))
