@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, amount, filled, wrapped
+from easybalance_sim.cli.layout import aligned, filled, inner, wrapped
+from easybalance_sim.report.words import amount, milliseconds, rate
 
 Section = Mapping[str, Any]
 _NAMES = {"before": "before", "after": "after", "even": "even ranks"}
@@ -41,10 +42,10 @@ def _head(report: Section) -> Iterator[str]:
     yield from wrapped(
         f"{report['gpus']} GPUs hold {_change(stated, report)} requests/s with {100 * slo['share']:g} % of them inside "
         f"TTFT {slo['ttft_ms']:,.0f} ms and TPOT {slo['tpot_ms']:,.1f} ms; with the plan after and ranks loaded alike "
-        f"by decree {_rate(stated['even']['rate_per_s'])} (all to {100 * report['tolerance']:g} %)"
+        f"by decree {rate(stated['even']['rate_per_s'])} (all to {100 * report['tolerance']:g} %)"
     )
     for key in ("before", "after"):
-        yield from _inner(f"plan {key}: {', '.join(dict.fromkeys(report['plans'][key]))}")
+        yield from inner(f"plan {key}: {', '.join(dict.fromkeys(report['plans'][key]))}")
 
 
 def _rates(report: Section) -> str:
@@ -52,7 +53,7 @@ def _rates(report: Section) -> str:
     rows = [("", "requests/s", "inside", "TTFT P99", "TPOT P99", "output tok/s", "KV peak", "ends by")]
     rows += [(name, *_cells(stated[key])) for key, name in _NAMES.items()]
     spreads = [f"{name} {spread}" for key, name in _NAMES.items() if (spread := _spread(stated[key]))]
-    return "\n".join([aligned(rows), *(_inner(f"inside by seed: {', '.join(spreads)}") if spreads else [])])
+    return "\n".join([aligned(rows), *(inner(f"inside by seed: {', '.join(spreads)}") if spreads else [])])
 
 
 def _spread(found: Section) -> str:
@@ -66,10 +67,10 @@ def _cells(found: Section) -> tuple[str, str, str, str, str, str, str]:
     if at is None:
         return "none", "–", "–", "–", "–", "–", _ends(found)
     return (
-        _rate(found["rate_per_s"]),
+        rate(found["rate_per_s"]),
         f"{100 * at['inside_slo']:.1f} %",
-        _ms(at["ttft_p99_ms"]),
-        _ms(at["tpot_p99_ms"]),
+        milliseconds(at["ttft_p99_ms"]),
+        milliseconds(at["tpot_p99_ms"]),
         amount(at["output_tokens_per_s"]),
         f"{100 * at['kv_in_use']:.0f} %",
         _ends(found),
@@ -79,19 +80,19 @@ def _cells(found: Section) -> tuple[str, str, str, str, str, str, str]:
 def _bracket(report: Section) -> Iterator[str]:
     yield from wrapped("Communication behind compute, from one end to the other, requests/s before → after:")
     for name, words in (("serial", "none hidden"), ("overlapped", "all hidden")):
-        yield from _inner(f"{words}: {_change(report['highest_rate']['bracket'][name], report)}")
-    yield from _inner(f"seconds by {'; '.join(report['cost'])}: trust ratios, not figures")
+        yield from inner(f"{words}: {_change(report['highest_rate']['bracket'][name], report)}")
+    yield from inner(f"seconds by {'; '.join(report['cost'])}: trust ratios, not figures")
 
 
 def _fleet(found: Section) -> Iterator[str]:
     """The fewest GPUs of one pool."""
     most = max(one["gpus"] for one in found["tried"])
     least = " → ".join(str(found[key]["gpus"] or f"none up to {most}") for key in ("before", "after"))
-    rate = _rate(found["rate_per_s"])
-    yield from wrapped(f"Fewest GPUs of the {found['role']} pool for {rate} requests/s, before → after: {least}")
+    asked = f"the {found['role']} pool for {rate(found['rate_per_s'])} requests/s"
+    yield from wrapped(f"Fewest GPUs of {asked}, before → after: {least}")
     for role, gpus in found["others_stay"].items():
-        yield from _inner(f"the {role} pool stays at {gpus} GPUs")
-    yield from _inner("tried with the plan after: " + ", ".join(_one_tried(one) for one in found["tried"]))
+        yield from inner(f"the {role} pool stays at {gpus} GPUs")
+    yield from inner("tried with the plan after: " + ", ".join(_one_tried(one) for one in found["tried"]))
 
 
 def _one_tried(one: Section) -> str:
@@ -119,7 +120,7 @@ def _splits(found: Section) -> str:
     lines = [f"The same GPUs of the {found['role']} pool:"]
     for key in ("before", "after"):
         best = [f"experts {one['experts']} with attention {one['attention']}" for one in found["best"][key]]
-        lines += _inner(f"best with the plan {key}: {', '.join(best) or 'none holds any rate'}")
+        lines += inner(f"best with the plan {key}: {', '.join(best) or 'none holds any rate'}")
     return "\n".join([*lines, aligned(rows, left=2), *_plans(found, "experts"), *_refusals(found, "experts")])
 
 
@@ -132,9 +133,9 @@ def _layout(row: Section, without: Section | None = None) -> tuple[str, str, str
         return "–", "–", "–", "–", "cannot be"
     at = row["after"]["at"]
     return (
-        _rate(row["before"]["rate_per_s"]),
-        _rate(row["after"]["rate_per_s"]),
-        "–" if at is None else _ms(at["tpot_p99_ms"]),
+        rate(row["before"]["rate_per_s"]),
+        rate(row["after"]["rate_per_s"]),
+        "–" if at is None else milliseconds(at["tpot_p99_ms"]),
         _cache(row["kv_tokens"], without["kv_tokens"] if without else 0),
         _ends(row["after"]),
     )
@@ -148,7 +149,7 @@ def _plans(found: Section, name: str) -> Iterator[str]:
             layouts.setdefault(row["after"]["policy"], []).append(_layout_name(row, name))
     told = [policy + f" ({', '.join(names)})" * (len(layouts) > 1) for policy, names in layouts.items()]
     if told:
-        yield from _inner(f"plan after: {', '.join(told)}")
+        yield from inner(f"plan after: {', '.join(told)}")
 
 
 def _layout_name(row: Section, name: str) -> str:
@@ -163,7 +164,7 @@ def _cache(tokens: int, before: int) -> str:
 def _refusals(found: Section, name: str) -> Iterator[str]:
     for row in found["rows"]:
         if row["refused"] is not None:
-            yield from _inner(f"{_layout_name(row, name)}: {row['refused']}")
+            yield from inner(f"{_layout_name(row, name)}: {row['refused']}")
 
 
 def _ends(found: Section) -> str:
@@ -172,21 +173,9 @@ def _ends(found: Section) -> str:
 
 
 def _change(ends: Section, report: Section) -> str:
-    rates = f"{_rate(ends['before']['rate_per_s'])} → {_rate(ends['after']['rate_per_s'])}"
+    rates = f"{rate(ends['before']['rate_per_s'])} → {rate(ends['after']['rate_per_s'])}"
     if ends["gain"] is None:
         return rates
     if not ends["told_apart"]:
         return f"{rates} (not told apart, tolerance {100 * report['tolerance']:g} %)"
     return f"{rates} ({100 * (ends['gain'] - 1):+.1f} %)"
-
-
-def _inner(text: str) -> list[str]:
-    return wrapped(text, first="  ", then="    ")
-
-
-def _rate(value: float) -> str:
-    return amount(value) if value >= 100 else f"{value:.3g}"
-
-
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f} ms" if value >= 100 else f"{value:,.1f} ms"

@@ -10,7 +10,8 @@ import typer
 
 from easybalance_sim.cli import options
 from easybalance_sim.cli.console import Format, emit, say_notes
-from easybalance_sim.cli.layout import amount, kept, noted
+from easybalance_sim.cli.layout import kept, noted
+from easybalance_sim.report.words import amount
 
 if TYPE_CHECKING:
     from easybalance_sim.plan.history import History

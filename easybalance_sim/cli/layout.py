@@ -56,6 +56,11 @@ def filled(text: str, *, first: str = "", then: str = "  ") -> str:
     return "\n".join(wrapped(text, first=first, then=then))
 
 
+def inner(text: str) -> list[str]:
+    """Lines of a text that belongs to the line above it: two columns in."""
+    return wrapped(text, first="  ", then="    ")
+
+
 def command(text: str, *, first: str = "", then: str = "    ") -> list[str]:
     """A shell command in lines that can be copied as they are: each flag with its value, \\ where it goes on."""
     *begun, last = wrapped(_glued(text), first=first, then=then, width=WIDTH - 2)
@@ -74,15 +79,6 @@ def _glued(text: str) -> str:
 def kept(text: object) -> str:
     """A text whose blanks no line ends at: a path, a name with its figure."""
     return str(text).replace(" ", _KEPT)
-
-
-def amount(count: float) -> str:
-    """A count in few digits: whole below ten million, then as 12.3 M or 4.56 G."""
-    for least, size, unit in ((1e9, 1e9, "G"), (1e7, 1e6, "M")):
-        if abs(count) >= least:
-            share = count / size
-            return f"{share:,.0f} {unit}" if abs(share) >= 100 else f"{share:.3g} {unit}"
-    return f"{count:,.0f}"
 
 
 def aligned(rows: Sequence[Row], *, left: int = 1) -> str:

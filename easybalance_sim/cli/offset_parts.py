@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, filled, noted, wrapped
+from easybalance_sim.cli.layout import aligned, filled, inner, noted
+from easybalance_sim.report.words import tenths
 
 LEAST_DELAY = 2
 """Of the row that limits are taken from."""
@@ -21,11 +22,7 @@ def remarked(row: Section) -> str:
 def remarks(rows: Sequence[Section]) -> Iterator[str]:
     """What the mark stands for."""
     for remark in dict.fromkeys(row["remark"] for row in rows if row["remark"]):
-        yield from _inner(f"† {remark}")
-
-
-def _inner(text: str) -> list[str]:
-    return wrapped(text, first="  ", then="    ")
+        yield from inner(f"† {remark}")
 
 
 def _feedback(section: Section) -> Iterator[str]:
@@ -36,7 +33,7 @@ def _feedback(section: Section) -> Iterator[str]:
         f"clip {section['clip']:.3g}"
     )
     if section["scores"]["note"]:
-        yield from _inner(section["scores"]["note"])
+        yield from inner(section["scores"]["note"])
     rows = [("  largest stable gain", "delay", "P: K", "gain", "I: K", "gain")]
     for row in section["largest_stable"]:
         mark = "→" if row["taken"] else ""
@@ -46,7 +43,7 @@ def _feedback(section: Section) -> Iterator[str]:
         )  # fmt: skip
     yield aligned(rows)
     at_two = "; a delay of 1 is taken as 2, as its own limit hangs on an exact zero that no real sensor has"
-    yield from _inner(
+    yield from inner(
         "→ safe gains are a quarter of this row's, a tenth for I; one above 0.4 is warned of, above 0.7 refused"
         + (at_two if sensor["delay_steps"] < LEAST_DELAY else "")
     )
@@ -58,7 +55,7 @@ def _feedback(section: Section) -> Iterator[str]:
     yield noted(runs, ["", "", *map(_unsettled, section["runs"])])
     yield from remarks(section["runs"])
     if not any(run["latency_gain"] for run in section["runs"]):
-        yield from _inner("only windows get more even: with a barrier per layer that is no gain in latency")
+        yield from inner("only windows get more even: with a barrier per layer that is no gain in latency")
 
 
 def _controller(run: Section) -> tuple[str, ...]:
@@ -93,7 +90,7 @@ def _sensing(section: Section) -> Iterator[str]:
     yield aligned(rows)
     yield "Hot-spot rules against the next second:"
     for name, kind in detectors["kinds"].items():
-        yield from _inner(
+        yield from inner(
             f"{name}: {kind['hot_frac']:.1%} stay over {kind['threshold']:g} × the mean; {kind['verdict']['text']}"
         )
         rules: list[tuple[str, ...]] = [("    rule", "fires", "precision", "recall", "F1", "false ones suppressed")]
@@ -117,23 +114,19 @@ def _replicas(section: Section) -> Iterator[str]:
         balance = row["balance"]
         gains.append(
             (f"  {row['rule']}", row["sensor"], f"{balance['step_mean']:.3f}", f"{balance['step_p99']:.2f}",
-             _us(row["saved_us"]), _us(row["net_us"]), f"{row['copies_per_layer']:,.0f}")
+             tenths(row["saved_us"]), tenths(row["net_us"]), f"{row['copies_per_layer']:,.0f}")
         )  # fmt: skip
         costs.append(
-            (f"  {row['rule']}", _us(row["sensor_us"]), _us(row["budget_us"]), row["budget_source"],
-             _us(row["choice_us"]))
+            (f"  {row['rule']}", tenths(row["sensor_us"]), tenths(row["budget_us"]), row["budget_source"],
+             tenths(row["choice_us"]))
         )  # fmt: skip
     yield aligned(gains)
     yield aligned(costs)
     if section["floor_mean"] is not None:
         floor = f"{section['floor_mean']:.3f} / {section['floor_p99']:.2f}"
-        yield from _inner(f"no choice of replicas gets below {floor}")
+        yield from inner(f"no choice of replicas gets below {floor}")
     for note in section["notes"]:
-        yield from _inner(note)
-
-
-def _us(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f}"
+        yield from inner(note)
 
 
 def _staggering(section: Section) -> Iterator[str]:
@@ -164,7 +157,7 @@ def _queue(section: Section) -> Iterator[str]:
     ]  # fmt: skip
     yield aligned(rows)
     for line in section["explained"]:
-        yield from _inner(line)
+        yield from inner(line)
 
 
 def _admission(section: Section) -> Iterator[str]:
@@ -189,7 +182,7 @@ def _admission(section: Section) -> Iterator[str]:
     yield aligned(gains)
     yield aligned(costs)
     for note in section["notes"]:
-        yield from _inner(note)
+        yield from inner(note)
 
 
 PARTS: dict[str, Callable[[Section], Iterator[str]]] = {

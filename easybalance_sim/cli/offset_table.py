@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, filled, kept, noted, wrapped
+from easybalance_sim.cli.layout import aligned, filled, inner, kept, noted
 from easybalance_sim.cli.offset_parts import PARTS, remarked, remarks
+from easybalance_sim.report.claim_words import calibrated, holds, untabled
 
 Section = Mapping[str, Any]
 
@@ -25,11 +26,11 @@ def of_scenario(report: Section) -> str:
     rungs = [("mechanism", "alone, requests/s", "gain", "on top", "all so far", "changed")]
     rungs += [_rung(rung) for rung in report["rungs"]]
     left_out = ["", *("" if rung["kept"] else "left out again" for rung in report["rungs"])]
-    rows = [("assumption", "baseline, requests/s", "gap", "a layer", "lossless", "lossy too", "all alike", "claim")]
+    rows = [("assumption", "baseline, requests/s", "gap", "a layer", "lossless", "lossy too", "all alike", "holds")]
     rows += [_assumption(one, report["claimed_gain"]) for one in report["assumptions"]]
     answer, baseline, *rest = report["explained"]
-    told = [line for line in rest if not _tabled(line, report)]
-    told += [f"seconds not calibrated (± {report['band_p90']:.0%}): {reason}" for reason in report["reasons"]]
+    told = untabled(rest, report)
+    told += [f"seconds {calibrated(report)}: {reason}" for reason in report["reasons"]]
     head = filled(report["title"]), f"{filled(answer)}\n{filled(baseline)}"
     return "\n\n".join([*head, noted(rungs, left_out), aligned(rows), "\n".join(map(filled, told))])
 
@@ -42,7 +43,6 @@ def _rung(rung: Section) -> tuple[str, str, str, str, str, str]:
 
 
 def _assumption(one: Section, claim: float) -> tuple[str, str, str, str, str, str, str, str]:
-    holds = "holds" if one["holds_lossless"] else "lossy only" if one["holds"] else "no"
     gains = tuple(_gain(one[name], claim) for name in ("lossless", "everything", "perfect"))
     return (
         one["name"],
@@ -52,7 +52,7 @@ def _assumption(one: Section, claim: float) -> tuple[str, str, str, str, str, st
         gains[0],
         gains[1],
         gains[2],
-        holds,
+        holds(one),
     )
 
 
@@ -60,12 +60,6 @@ def _gain(value: float, claim: float) -> str:
     """Below the claim where two digits would hide that it is missed."""
     short = f"x{value:.2f}"
     return f"<{short}" if value < claim and short == f"x{claim:.2f}" else short
-
-
-def _tabled(line: str, report: Section) -> bool:
-    """Whether a line only says in words what a row says."""
-    names = [rung["mechanism"] for rung in report["rungs"]] + [one["name"] for one in report["assumptions"]]
-    return any(line.startswith(f"{name}:") for name in names)
 
 
 def _head(report: Section) -> str:
@@ -98,7 +92,7 @@ def _front(report: Section) -> str:
     if lossy:
         lines += ["", "Price of what changes the router's choice (the other rows cost nothing):"]
         lines += [noted(price, ["", *map(_rare, lossy)], left=2)]
-        lines += _inner("loss: a band over several proxies, calibrated on a 14 M model; 0 = the choice is left alone")
+        lines += inner("loss: a band over several proxies, calibrated on a 14 M model; 0 = the choice is left alone")
     return "\n".join([*lines, *_knee(front), *remarks(lossy)])
 
 
@@ -141,7 +135,7 @@ def _rare(row: Section) -> str:
 def _knee(front: Section) -> Iterator[str]:
     knees = dict.fromkeys(one["knee"] for one in front["fronts"] if one["knee"])
     if knees:
-        yield from _inner(f"knee: {', '.join(knees)}; what lies beyond buys little for its loss")
+        yield from inner(f"knee: {', '.join(knees)}; what lies beyond buys little for its loss")
 
 
 def _files(report: Section) -> Iterator[str]:
@@ -154,7 +148,3 @@ def _files(report: Section) -> Iterator[str]:
         )
     if files["figure"]:
         yield filled(f"drew {kept(files['figure'])}")
-
-
-def _inner(text: str) -> list[str]:
-    return wrapped(text, first="  ", then="    ")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, amount, filled
+from easybalance_sim.cli.layout import aligned, filled
+from easybalance_sim.report.rebalance_words import HOUR_S, alone_or, answer
+from easybalance_sim.report.words import amount
 
 GB, US = 1e9, 1e6
 
@@ -23,34 +25,24 @@ def _run(report: dict[str, Any]) -> str:
     gains += [_gains(section) for section in report["loops"]]
     costs: list[tuple[str, ...]] = [("loop", "re-plans", "back and forth", "GB moved", "pauses, s", "longest, s")]
     costs += [_costs(section) for section in report["loops"]]
-    return "\n\n".join([f"{_best(report['loops'])}\n{_head(report)}", aligned(gains), aligned(costs), *_events(report)])
-
-
-def _best(loops: list[dict[str, Any]]) -> str:
-    """What a reader asks first."""
-    best = max(loops, key=lambda section: float(section["saved_s_per_hour"]))
-    saved = best["saved_s_per_hour"]
-    if saved <= 0:
-        return "no loop saves time against never re-planning"
-    return f"{best['policy']} saves most: {saved:,.1f} s per hour against never re-planning"
+    head = "\n".join([filled(": ".join(answer(report))), _head(report)])
+    return "\n\n".join([head, aligned(gains), aligned(costs), *_events(report)])
 
 
 def _head(report: dict[str, Any]) -> str:
     trace, cluster = report["trace"], report["cluster"]
     served = trace["windows"] - trace["offline_windows"]
-    hours = report["loops"][0]["seconds"] / 3600 if "loops" in report else 0.0
+    hours = report["loops"][0]["seconds"] / HOUR_S if "loops" in report else 0.0
     lasted = f", {hours:,.2f} h of serving" if hours >= 0.01 else ""
+    other_us = report["cost"]["other_us"]
+    option = "" if other_us else " (--other-ms)"
     lines = [
         f"{cluster['ranks']} ranks × {cluster['slots_per_rank']} slots, {served:,} windows of "
         f"{trace['steps'] / served:,.0f} steps of {trace['tokens_per_step']:,.0f} tokens served{lasted}",
         f"the offline plan is {report['offline_policy']}, from {trace['offline_windows']:,} windows before them",
-        f"seconds: {report['cost']['label']}; a step is its MoE layers{_beside(report['cost']['other_us'])}",
+        f"seconds: {report['cost']['label']}; a step is its MoE layers {alone_or(other_us)}{option}",
     ]
     return "\n".join(map(filled, lines))
-
-
-def _beside(other_us: float) -> str:
-    return f" and {other_us / 1e3:g} ms" if other_us else " alone, so what is saved is of their hours (--other-ms)"
 
 
 def _gains(section: dict[str, Any]) -> tuple[str, ...]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, amount, filled, noted
+from easybalance_sim.cli.layout import aligned, filled, noted
+from easybalance_sim.report.rollout_words import FITS, STATUS, WAYS, group, named, replaced
+from easybalance_sim.report.words import amount
 
 SHOWN_RANKS, SHOWN_EVENTS = 16, 40
-_WAYS = {"whole": "whole plan at once", "by-layer": "layer by layer", "in-place": "in place"}
-_STATUS = {"safe": "SAFE", "unsafe": "UNSAFE", "does-not-fit": "DOES NOT FIT", "unfinished": "NOT FINISHED"}
 
 
 def of_rollout(report: Mapping[str, Any]) -> str:
     """The text that `ebsim rollout` prints."""
     outcome = report["outcome"]
-    verdict = f"{_STATUS[outcome['status']]}: {outcome['reason']}"
+    verdict = f"{STATUS[outcome['status']]}: {outcome['reason']}"
     parts = [
         f"{filled(verdict)}\n{filled(_plans(report))}",
         _loads(report["facts"]),
@@ -28,13 +28,7 @@ def of_rollout(report: Mapping[str, Any]) -> str:
 
 
 def _plans(report: Mapping[str, Any]) -> str:
-    new, old = report["plan"], report["current"]
-    before = "the engine's own placement" if old is None else _name(old)
-    return f"{_name(new)} replaces {before}"
-
-
-def _name(plan: Mapping[str, Any]) -> str:
-    return f"generation {plan['generation']} ({plan['policy']}, {plan['fingerprint'][:12]})"
+    return f"{named(report['plan'])} replaces {replaced(report)}"
 
 
 def _loads(facts: Mapping[str, Any]) -> str:
@@ -73,12 +67,11 @@ def _ways(facts: Mapping[str, Any]) -> str:
 
 
 def _way(name: str, way: Mapping[str, Any], best: bool) -> tuple[str, ...]:
-    fits = {None: "unknown", True: "yes", False: "NO"}[way["fits"]]
     return (
-        f"{'→' if best else ' '} {_WAYS[name]}",
+        f"{'→' if best else ' '} {WAYS[name]}",
         _size(way["staging_bytes"]),
         _size(way["left_bytes"]),
-        fits,
+        FITS[way["fits"]],
         _seconds(way["load_s"]),
         _seconds(way["pause_s"]),
         f"{way['publications']:,}",
@@ -96,12 +89,10 @@ def _seconds(value: float | None) -> str:
 
 
 def _explored(report: Mapping[str, Any]) -> str:
-    group, explored = report["protocol"], report["explored"]
-    how = "in place" if group["in_place"] else "with staging memory"
-    without = f", without {', '.join(group['left_out'])}" if group["left_out"] else ""
+    protocol, explored = report["protocol"], report["explored"]
     usual = _sizes(explored[0]) if explored else ""
     rows = [("", "fault", "states", "transitions", "settled", "on the new plan"), *map(_row, explored)]
-    title = f"every order of events of {usual}, {how}, at most {group['in_flight']} in flight{without}"
+    title = f"every order of events of {usual}, {group(protocol)}, at most {protocol['in_flight']} in flight"
     notes = ["", *(_remark(one, usual) for one in explored)]
     return "\n".join([filled(title), noted(rows, notes, left=2), "ok: no order of events breaks an invariant"])
 

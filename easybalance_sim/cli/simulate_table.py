@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from easybalance_sim.cli.layout import aligned, amount, filled
+from easybalance_sim.cli.layout import aligned, filled, inner
+from easybalance_sim.report.words import many, moved, rate, rounded, share, trusted, value_at
 
 Section = Mapping[str, Any]
-Form = Callable[[float], str]
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _rate(value: float) -> str:
-    return amount(value) if value >= 100 else f"{value:.3g}"
-
-
-def _ms(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
-
-
-def _cell(value: float, form: Form) -> str:
-    """A dash where no request has the figure."""
-    return "–" if math.isnan(value) else form(value)
+Form = Callable[[float | None], str]
 
 
 _REQUESTS: tuple[tuple[str, str, Form], ...] = (
-    ("inside the SLO", "inside_slo", _share),
-    ("goodput, requests/s", "goodput_per_s", _rate),
-    ("time to first token P50, ms", "ttft_ms.p50", _ms),
-    ("  P95", "ttft_ms.p95", _ms),
-    ("  P99", "ttft_ms.p99", _ms),
-    ("time per output token P50, ms", "tpot_ms.p50", _ms),
-    ("  P95", "tpot_ms.p95", _ms),
-    ("  P99", "tpot_ms.p99", _ms),
-    ("end to end P50, ms", "end_to_end_ms.p50", _ms),
-    ("  P95", "end_to_end_ms.p95", _ms),
-    ("  P99", "end_to_end_ms.p99", _ms),
-    ("input tokens/s", "input_tokens_per_s", _rate),
-    ("output tokens/s", "output_tokens_per_s", _rate),
-    ("refused", "requests.refused", _rate),
+    ("inside the SLO", "inside_slo", share),
+    ("goodput, requests/s", "goodput_per_s", rate),
+    ("time to first token P50, ms", "ttft_ms.p50", rounded),
+    ("  P95", "ttft_ms.p95", rounded),
+    ("  P99", "ttft_ms.p99", rounded),
+    ("time per output token P50, ms", "tpot_ms.p50", rounded),
+    ("  P95", "tpot_ms.p95", rounded),
+    ("  P99", "tpot_ms.p99", rounded),
+    ("end to end P50, ms", "end_to_end_ms.p50", rounded),
+    ("  P95", "end_to_end_ms.p95", rounded),
+    ("  P99", "end_to_end_ms.p99", rounded),
+    ("input tokens/s", "input_tokens_per_s", rate),
+    ("output tokens/s", "output_tokens_per_s", rate),
+    ("refused", "requests.refused", rate),
 )
 _POOL: tuple[tuple[str, str, Form], ...] = (
-    ("step, ms", "step_ms", _ms),
-    ("tokens of a step, all ranks", "step_tokens", _rate),
-    ("  experts", "share.expert", _share),
-    ("  attention", "share.attention", _share),
-    ("  dispatch", "share.dispatch", _share),
-    ("  combine", "share.combine", _share),
-    ("  outside the layers", "share.outside", _share),
-    ("  hidden behind others", "share.hidden", _share),
-    ("  lost to imbalance", "lost_share", _share),
-    ("  of it experts", "lost_share_by_part.expert", _share),
-    ("experts of a rank busy, mean", "busy.mean", _share),
-    ("  busiest rank", "busy.max", _share),
-    ("  idlest rank", "busy.min", _share),
-    ("KV cache of all ranks, tokens", "kv_tokens", _rate),
-    ("  in use, mean", "kv_in_use.mean", _share),
-    ("  peak", "kv_in_use.max", _share),
-    ("requests waiting, mean", "waiting.mean", _rate),
-    ("  peak", "waiting.max", _rate),
-    ("preemptions", "preemptions", _rate),
+    ("step, ms", "step_ms", rounded),
+    ("tokens of a step, all ranks", "step_tokens", rate),
+    ("  experts", "share.expert", share),
+    ("  attention", "share.attention", share),
+    ("  dispatch", "share.dispatch", share),
+    ("  combine", "share.combine", share),
+    ("  outside the layers", "share.outside", share),
+    ("  hidden behind others", "share.hidden", share),
+    ("  lost to imbalance", "lost_share", share),
+    ("  of it experts", "lost_share_by_part.expert", share),
+    ("experts of a rank busy, mean", "busy.mean", share),
+    ("  busiest rank", "busy.max", share),
+    ("  idlest rank", "busy.min", share),
+    ("KV cache of all ranks, tokens", "kv_tokens", rate),
+    ("  in use, mean", "kv_in_use.mean", share),
+    ("  peak", "kv_in_use.max", share),
+    ("requests waiting, mean", "waiting.mean", rate),
+    ("  peak", "waiting.max", rate),
+    ("preemptions", "preemptions", rate),
 )
 
 
@@ -87,7 +70,7 @@ def of(report: Section) -> str:
 
 def _head(report: Section) -> str:
     model, load = report["model"], report["workload"]
-    cached = f", {_share(load['cached_share'])} of the prompts cached" if load["cached_share"] else ""
+    cached = f", {share(load['cached_share'])} of the prompts cached" if load["cached_share"] else ""
     return "\n".join(
         [
             filled(report["scenario"]["title"]),
@@ -98,7 +81,7 @@ def _head(report: Section) -> str:
             ),
             *(filled(_cluster(pool), first="  ", then="    ") for pool in report["pools"]),
             filled(
-                f"{load['requests']:,} requests in {_rate(load['arrivals_s'])} s ({_rate(load['rate_per_s'])}/s), "
+                f"{load['requests']:,} requests in {rate(load['arrivals_s'])} s ({rate(load['rate_per_s'])}/s), "
                 f"{load['scored']:,} scored; prompts of {load['prompt_tokens']['mean']:,.0f} tokens, answers of "
                 f"{load['output_tokens']['mean']:,.0f}{cached}"
             ),
@@ -107,21 +90,20 @@ def _head(report: Section) -> str:
 
 
 def _cluster(pool: Section) -> str:
-    nodes = "1 node" if pool["nodes"] == 1 else f"{pool['nodes']} nodes"
     role = "" if pool["role"] == "mixed" else f"{pool['role']}: "
-    return f"{role}{pool['gpus']} × {pool['profile'].upper()} in {nodes}"
+    return f"{role}{pool['gpus']} × {pool['profile'].upper()} in {many(pool['nodes'], 'node')}"
 
 
 def _verdict(report: Section) -> str:
     """What an engineer asks first."""
     before, after, even, slo = report["before"], report["after"], report["even"], report["slo"]
-    per = f"TTFT {_ms(slo['ttft_ms'])} ms, TPOT {_ms(slo['tpot_ms'])} ms"
-    alike = {name: _cell(_value(even, f"{name}_ms.p99"), _ms) for name in ("tpot", "ttft")}
+    per = f"TTFT {rounded(slo['ttft_ms'])} ms, TPOT {rounded(slo['tpot_ms'])} ms"
+    alike = {name: rounded(value_at(even, f"{name}_ms.p99")) for name in ("tpot", "ttft")}
     lines = [
-        f"inside the SLO ({per}): {_to(before, after, 'inside_slo', _share)} of the requests; goodput "
-        f"{_to(before, after, 'goodput_per_s', _rate)} requests/s",
-        f"TPOT P99 {_to(before, after, 'tpot_ms.p99', _ms)} ms (ranks loaded alike: {alike['tpot']}); TTFT P99 "
-        f"{_to(before, after, 'ttft_ms.p99', _ms)} ms ({alike['ttft']})",
+        f"inside the SLO ({per}): {_to(before, after, 'inside_slo', share)} of the requests; goodput "
+        f"{_to(before, after, 'goodput_per_s', rate)} requests/s",
+        f"TPOT P99 {_to(before, after, 'tpot_ms.p99', rounded)} ms (ranks loaded alike: {alike['tpot']}); TTFT P99 "
+        f"{_to(before, after, 'ttft_ms.p99', rounded)} ms ({alike['ttft']})",
         f"before: {report['plans']['before']} · after: {report['plans']['after']}",
         *_draws(report),
     ]
@@ -142,7 +124,7 @@ def _draws(report: Section) -> Iterator[str]:
 
 
 def _to(before: Section, after: Section, path: str, form: Form) -> str:
-    return f"{_cell(_value(before, path), form)} → {_cell(_value(after, path), form)}"
+    return f"{form(value_at(before, path))} → {form(value_at(after, path))}"
 
 
 def _rows(rows: tuple[tuple[str, str, Form], ...], sections: Section) -> list[tuple[str, str, str, str, str]]:
@@ -150,10 +132,9 @@ def _rows(rows: tuple[tuple[str, str, Form], ...], sections: Section) -> list[tu
     before, after, even = (sections[key] for key in ("before", "after", "even"))
     found = [("", "before", "after", "change", "ranks alike")]
     for label, path, form in rows:
-        old, new, best = (_value(section, path) for section in (before, after, even))
-        cells = _cell(old, form), _cell(new, form), _change(old, new, form), _cell(best, form)
-        if any((old, new, best)):
-            found.append((label, *cells))
+        old, new, best = (value_at(section, path) for section in (before, after, even))
+        if any(value != 0 for value in (old, new, best)):
+            found.append((label, form(old), form(new), moved(old, new, form), form(best)))
     return found
 
 
@@ -182,22 +163,17 @@ def _memory(pool: Section) -> str:
     lost = pool["kv_lost"]
     if lost["tokens"] <= 0:
         return f"{slots}: no KV cache is lost to replicas"
-    return f"{slots}: replicas and their buffers take {lost['tokens']:,} tokens of KV cache ({_share(lost['share'])})"
+    return f"{slots}: replicas and their buffers take {lost['tokens']:,} tokens of KV cache ({share(lost['share'])})"
 
 
 def _candidates(pool: Section) -> str:
     """Each with what it reached, the best first, → the one that was taken."""
     ranked = sorted(pool["candidates"], key=lambda one: (float(one["refused"]), float(one["mean_time_ms"])))
     return ", ".join(
-        f"{'→ ' if one['taken'] else ''}{one['policy']} {_ms(one['mean_time_ms'])} ms"
-        + (f" ({_share(one['refused'])} refused)" if one["refused"] else "")
+        f"{'→ ' if one['taken'] else ''}{one['policy']} {rounded(one['mean_time_ms'])} ms"
+        + (f" ({share(one['refused'])} refused)" if one["refused"] else "")
         for one in ranked
     )
-
-
-def _inner(line: str) -> str:
-    """A line below another one, two columns in."""
-    return filled(line, first="  ", then="    ")
 
 
 def _bracket(report: Section) -> str:
@@ -208,18 +184,18 @@ def _bracket(report: Section) -> str:
         cells = []
         for end in ("serial", "overlapped"):
             old, new = ends["before"][end], ends["after"][end]
-            cells += [_to(old, new, path, form), _change(_value(old, path), _value(new, path), form)]
+            cells += [_to(old, new, path, form), moved(value_at(old, path), value_at(new, path), form)]
         rows.append((label, cells[0], cells[1], cells[2], cells[3]))
     return f"Communication behind compute, from one end to the other, before → after:\n{aligned(rows)}"
 
 
 _ENDS: tuple[tuple[str, str, Form], ...] = (
-    ("  inside the SLO", "inside_slo", _share),
-    ("  goodput, requests/s", "goodput_per_s", _rate),
-    ("  TTFT P99, ms", "ttft_ms.p99", _ms),
-    ("  TPOT P50, ms", "tpot_ms.p50", _ms),
-    ("  TPOT P99, ms", "tpot_ms.p99", _ms),
-    ("  output tokens/s of a GPU", "output_tokens_per_s_gpu", _rate),
+    ("  inside the SLO", "inside_slo", share),
+    ("  goodput, requests/s", "goodput_per_s", rate),
+    ("  TTFT P99, ms", "ttft_ms.p99", rounded),
+    ("  TPOT P50, ms", "tpot_ms.p50", rounded),
+    ("  TPOT P99, ms", "tpot_ms.p99", rounded),
+    ("  output tokens/s of a GPU", "output_tokens_per_s_gpu", rate),
 )
 
 
@@ -227,28 +203,10 @@ def _trust(report: Section) -> Iterator[str]:
     """On what the seconds rest."""
     for pool in report["pools"]:
         role = "" if pool["role"] == "mixed" else f"{pool['role']}: "
-        yield filled(
-            f"{role}seconds by {pool['cost']['label']}, ±{100 * pool['cost']['band_p90']:.0f} % for both plans alike: "
-            "trust ratios, not figures"
-        )
+        yield filled(f"{role}{trusted(pool['cost'])}")
         for key in ("before", "after"):
             if pool[key]["check"]:
-                yield _inner(f"{key}: {pool[key]['check']['line']}")
+                yield from inner(f"{key}: {pool[key]['check']['line']}")
     for reason in report["reasons"]:
-        yield _inner(f"not calibrated: {reason}")
-    yield _inner(report["routing"]["line"])
-
-
-def _value(section: Section, path: str) -> float:
-    value: Any = section
-    for key in path.split("."):
-        value = value[key]
-    return float("nan") if value is None else float(value)
-
-
-def _change(old: float, new: float, form: Form) -> str:
-    if form(old) == form(new) or math.isnan(old) or math.isnan(new):
-        return "–"
-    if form is _share:
-        return f"{100 * (new - old):+.1f} pt"
-    return f"{100 * (new / old - 1):+.1f} %" if old else "new"
+        yield from inner(f"not calibrated: {reason}")
+    yield from inner(report["routing"]["line"])

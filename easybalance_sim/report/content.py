@@ -162,7 +162,8 @@ class MadeBy:
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """A whole report. key: the few facts that stand beside the verdict · findings: empty where nothing is judged ·
-    provenance: fingerprints, command line, versions · notes: what the run told."""
+    provenance: fingerprints, command line, versions · notes: what the run told. Raises `ValueError` for two figures of
+    one name."""
 
     title: str
     subtitle: str
@@ -172,6 +173,12 @@ class Page:
     sections: tuple[Section, ...]
     provenance: tuple[Fact, ...]
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [figure.name for figure in self.figures()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"figures of one name would be one file: {', '.join(twice)}")
 
     def figures(self) -> tuple[Figure, ...]:
         """All figures, in order."""

@@ -23,9 +23,15 @@ def chart_of(report: Mapping[str, Any], axis: str = "step_mean") -> Prices:
 
 def marks_of(report: Mapping[str, Any], axis: str = "step_mean") -> tuple[Mark, ...]:
     """What is drawn, as plain numbers."""
-    front = next(one for one in report["front"]["fronts"] if one["axis"] == axis)
+    front = front_by(report, axis)
     best = {point["name"] for point in front["points"]}
     return tuple(_mark(row, axis, best, front.get("knee")) for row in report["front"]["rows"])
+
+
+def front_by(report: Mapping[str, Any], axis: str) -> Mapping[str, Any]:
+    """What nothing beats by an axis of balance, and the knee; raises `KeyError` where the report has no such front."""
+    fronts: dict[str, Mapping[str, Any]] = {one["axis"]: one for one in report["front"]["fronts"]}
+    return fronts[axis]
 
 
 def svg_of(report: Mapping[str, Any]) -> str:

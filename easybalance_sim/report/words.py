@@ -1,6 +1,11 @@
-"""Numbers as people read them, the same on the terminal and on a page. Imports nothing heavy."""
+"""Numbers, changes and names as people read them, the same on the terminal and on a page; None is a dash. Imports
+nothing heavy."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 UNKNOWN = "not known (say --model)"
 
@@ -10,11 +15,36 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def capital(text: str) -> str:
+    """The same words, the first letter a capital."""
+    return text[:1].upper() + text[1:]
+
+
+def sentence(text: str) -> str:
+    """A capital and a full stop for what is a line on the terminal."""
+    return f"{capital(text)}."
+
+
+def percent(change_frac: float) -> str:
+    """0.0123 → `+1.2 %`; no sign where it rounds to nothing."""
+    text = f"{100 * change_frac:+.1f} %"
+    return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text
+
+
 def change(old: float, new: float) -> str:
     """+3.0 %, – where nothing changes, `new` from nothing."""
     if old == new:
         return "–"
-    return f"{100 * (new / old - 1):+.1f} %" if old else "new"
+    return percent(new / old - 1) if old else "new"
+
+
+def moved(old: float | None, new: float | None, form: Callable[[float | None], str]) -> str:
+    """What changed, in percent, of shares in points; a dash where both read alike or one is not known."""
+    if old is None or new is None or form(old) == form(new):
+        return "–"
+    if form is share:
+        return f"{100 * (new - old):+.1f} pt"
+    return change(old, new)
 
 
 def course(old: float, new: float, form: str = "{:.3f}") -> str:
@@ -52,3 +82,77 @@ def size(value: float | None) -> str:
 def band_words(band: float) -> str:
     """The error band of a cost model, ±37 %; 0 = nothing was measured that it could be told from."""
     return f"±{100 * band:.0f} %" if band else "not known"
+
+
+def trusted(cost: Mapping[str, Any]) -> str:
+    """What the seconds of two plans can be trusted for. cost: the cost model's `label` and `band_p90`."""
+    return (
+        f"seconds by {cost['label']}, error band {band_words(cost['band_p90'])} for both plans alike: trust ratios, "
+        "not figures"
+    )
+
+
+def amount(count: float) -> str:
+    """A count in few digits: whole below ten million, then as 12.3 M or 4.56 G."""
+    for least, unit, name in ((1e9, 1e9, "G"), (1e7, 1e6, "M")):
+        if abs(count) >= least:
+            units = count / unit
+            return f"{units:,.0f} {name}" if abs(units) >= 100 else f"{units:.3g} {name}"
+    return f"{count:,.0f}"
+
+
+def share(value: float | None) -> str:
+    """0.123 → `12.3 %`."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def portion(value: float) -> str:
+    """A share in whole percent, 0.123 → `12 %`; what is not quite all or none keeps a digit that says so, `99.6 %`."""
+    for digits in range(4):
+        text = f"{100 * value:.{digits}f}"
+        if value in (0, 1) or 0 < float(text) < 100:
+            break
+    return f"{text} %"
+
+
+def rate(value: float | None) -> str:
+    """Three digits, or all before the point; many as an `amount`."""
+    return "–" if value is None else amount(value) if abs(value) >= 100 else f"{value:.3g}"
+
+
+def tenths(value: float | None) -> str:
+    """`1,234.5`."""
+    return "–" if value is None else f"{value:,.1f}"
+
+
+def rounded(value: float | None) -> str:
+    """`1,234`, below a hundred `12.3`."""
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Of milliseconds: `12.3 ms`."""
+    return "–" if value is None else f"{rounded(value)} ms"
+
+
+def microseconds(value: float | None) -> str:
+    """Of microseconds: `1,234 µs`."""
+    return "–" if value is None else f"{rounded(value)} µs"
+
+
+def times(value: float | None) -> str:
+    """A ratio: `1.23 ×`."""
+    return "–" if value is None else f"{value:.2f} ×"
+
+
+def slug(words: str) -> str:
+    """A name for files and anchors: small letters, digits and `_`. Not unique: words of other scripts leave nothing."""
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_") or "x"
+
+
+def value_at(section: Mapping[str, Any], path: str) -> float | None:
+    """The number at `a.b.c`, None where there is none."""
+    value: Any = section
+    for key in path.split("."):
+        value = value[key]
+    return None if value is None else float(value)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from easybalance_sim.cli.layout import (
     WIDTH,
     aligned,
-    amount,
     command,
     filled,
     flags,
@@ -69,11 +68,6 @@ def test_a_command_can_be_copied() -> None:
     assert " ".join(line.removesuffix("\\").strip() for line in lines) == f"next: {plan}"
     assert all(len(line) <= WIDTH for line in lines)
     assert flags("--tp-size 8 --ep-size 8") == ["  --tp-size 8 --ep-size 8"]
-
-
-def test_large_counts_get_a_unit() -> None:
-    told = [amount(count) for count in (0, 9_999_999, 12_345_678, 987_654_321, 1_234_567_890, 5e11)]
-    assert told == ["0", "9,999,999", "12.3 M", "988 M", "1.23 G", "500 G"]
 
 
 def test_columns_line_up_without_trailing_blanks() -> None:

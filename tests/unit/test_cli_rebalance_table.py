@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from easybalance_sim.cli.rebalance_table import of
+from easybalance_sim.report.rebalance_words import KEEP, ONCE, answer
 from tests.one_text import unbroken
 
 HEAD: dict[str, Any] = {
@@ -24,13 +27,18 @@ def _loop(policy: str, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _never(**changes: Any) -> dict[str, Any]:
+    still = {"saved_s_per_hour": 0.0, "replans": 0, "bytes": 0, "pause_s": 0.0}
+    return _loop("never", **still, **changes)
+
+
 EVENT = {"window": 1234, "moves": 5, "bytes": 2e9, "oscillates": True}
 
 
 def test_a_loop_a_line() -> None:
-    text = of({**HEAD, "loops": [_loop("never", break_even_steps=None), _loop("vllm")]})
+    text = of({**HEAD, "loops": [_never(break_even_steps=None), _loop("vllm")]})
     assert unbroken(text).startswith(
-        "never saves most: 12.3 s per hour against never re-planning "
+        "RE-PLAN: vllm saves +12.3 s per hour with 2 re-plans that move 3.0 GB and stop serving for 4.50 s. "
         "8 ranks × 9 slots, 40 windows of 100 steps of 512 tokens served, 2.00 h of serving "
         "the offline plan is eplb, from 10 windows before them "
     )
@@ -40,22 +48,33 @@ def test_a_loop_a_line() -> None:
     assert costs[1].split() == ["vllm", "2", "1", "3.00", "4.50", "2.50"]
 
 
-def test_where_no_loop_saves_time_that_comes_first() -> None:
-    text = of({**HEAD, "loops": [_loop("never", saved_s_per_hour=0.0), _loop("vllm", saved_s_per_hour=-3.0)]})
-    assert text.startswith("no loop saves time against never re-planning\n8 ranks")
+@pytest.mark.parametrize(("saved", "more"), [(-3.0, ""), (0.9, " The best of them, vllm, saves +0.9 s per hour.")])
+def test_where_no_loop_saves_anything_to_speak_of_that_comes_first_as_on_the_page(saved: float, more: str) -> None:
+    run = {**HEAD, "loops": [_never(), _loop("vllm", saved_s_per_hour=saved)]}
+    said = f"No loop saves a thousandth of the time: keep the plan in force.{more}"
+    assert answer(run) == (KEEP, said) and unbroken(of(run)).startswith(f"KEEP THE PLAN: {said} 8 ranks")
+
+
+def test_what_saves_as_much_without_a_re_plan_is_advised() -> None:
+    still, much = _loop("offline", replans=0, bytes=0, pause_s=0.0), {"saved_s_per_hour": 13.0}
+    word, said = answer({"loops": [_never(), still, _loop("vllm", **much)]})
+    assert word == ONCE and said.startswith("offline saves +12.3 s per hour without a single re-plan; vllm, with 2 ")
+    assert answer({"loops": [_never(), still]}) == (
+        ONCE, "offline saves +12.3 s per hour without a single re-plan; re-planning adds nothing here.",
+    )  # fmt: skip
 
 
 def test_what_ours_did_is_told() -> None:
-    text = of({**HEAD, "loops": [_loop("never"), _loop("guarded", events=[EVENT])]})
+    text = of({**HEAD, "loops": [_never(), _loop("guarded", events=[EVENT])]})
     assert text.endswith(
         "guarded: 1 alarms, 1 re-plans\n  after window 1,234: 5 experts, 2 GB, takes back the change before"
     )
 
 
 def test_strata_under_their_names() -> None:
-    one = {**HEAD, "loops": [_loop("never")]}
+    one = {**HEAD, "loops": [_never()]}
     text = of({"by": "phase", "strata": {"prefill": one, "decode": one}})
-    assert text.startswith("phase prefill\nnever saves") and "\n\nphase decode\nnever saves" in text
+    assert text.startswith("phase prefill\nKEEP THE PLAN: ") and "\n\nphase decode\nKEEP THE PLAN: " in text
 
 
 def test_an_arrow_is_at_the_setting_that_was_chosen() -> None:

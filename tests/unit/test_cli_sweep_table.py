@@ -9,6 +9,9 @@ import pytest
 from easybalance_sim.cli.sweep_options import numbers
 from easybalance_sim.cli.sweep_table import of_sweep
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report.content import MadeBy, Table
+from easybalance_sim.report.pages import page_of
+from easybalance_sim.report.sweep_words import BETTER, no_knee
 from tests.one_text import unbroken
 from tests.sweep_reports import example_report
 
@@ -43,6 +46,22 @@ def test_the_reason_for_no_knee_is_said() -> None:
     for gain in curve["points"][1]["gain"].values():
         gain["noise"] = None
     assert unbroken(of_sweep(report)).count("too few windows to tell a gain from noise") == 2
+
+
+def test_the_page_says_what_the_terminal_says() -> None:
+    report = example_report()
+    one, two = report["curves"]
+    one["points"], one["knee"] = one["points"][:1], {"seconds": None, "imbalance": None}
+    two["knee"] = {"seconds": None, "imbalance": None}
+    page, text = page_of(report, MadeBy(command="", versions={})), unbroken(of_sweep(report))
+    conclusions = {figure.name: figure.conclusion for figure in page.figures()}
+    for by, better in BETTER.items():
+        for curve in (one, two):
+            told = f"no knee, {no_knee(curve, by)}"
+            assert told in conclusions[by] and f"by {better}: {told}" in text
+    assert no_knee(one, "seconds") == "nothing but zero redundancy was tried"
+    (table,) = [block for block in page.sections[0].blocks if isinstance(block, Table)]
+    assert all(" ".join((row[0], row[1], *row[2:])) in text for row in table.rows)
 
 
 def test_one_curve_is_not_compared_with_itself() -> None:

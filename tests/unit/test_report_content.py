@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,12 @@ def test_numbers_with_signs_and_units_stay_as_they_are(text: str) -> None:
 
 def test_figures_come_in_order() -> None:
     assert [figure.name for figure in page().figures()] == ["heat", "bars", "lines", "front"]
+
+
+def test_two_figures_of_one_name_are_refused() -> None:
+    found = page()
+    with pytest.raises(ValueError, match=r"one name would be one file: bars, front, heat, lines$"):
+        replace(found, sections=(*found.sections, *found.sections))
 
 
 def test_versions_of_all_that_counts() -> None:

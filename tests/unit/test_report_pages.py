@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -10,16 +11,22 @@ from typing import Any
 
 import pytest
 
+from easybalance_sim.cli import offset_table, simulate_table
+from easybalance_sim.errors import UsageError
 from easybalance_sim.report.canvas import inline_svg_of
+from easybalance_sim.report.charts.front import Point
 from easybalance_sim.report.content import Facts, Figure, MadeBy, Page, Table
 from easybalance_sim.report.html.render import html_of
 from easybalance_sim.report.pages import page_of
+from easybalance_sim.report.sections.control_loops import _beyond
 from tests.golden.report.documents.make_golden import FOLDER, SAID, document, documents, said
 from tests.offload_reports import example_report as offload_report
+from tests.one_text import unbroken
 from tests.sweep_reports import example_report as sweep_report
 
 MADE_BY = MadeBy(command="ebsim", versions={"ebsim": "any"})
 MOST_BYTES = 3_000_000
+PRINTED = {"simulate": simulate_table.of, "claim": offset_table.of_scenario}
 
 
 def page(report: dict[str, Any]) -> Page:
@@ -170,3 +177,73 @@ def test_odd_figures_are_drawn_and_pages_stay_small(kind: str) -> None:
 def test_a_figure_is_the_same_bytes_each_time() -> None:
     for figure in page(document("offset")).figures()[:2]:
         assert inline_svg_of(figure.chart, "a", "") == inline_svg_of(figure.chart, "a", "")
+
+
+def test_parts_of_the_traffic_with_names_of_other_scripts_have_their_own_figures() -> None:
+    run = document("rebalance")
+    found = page({"by": "workload", "strata": {"聊天": run, "代码": run, "a": run, "a_step": run}, "notes": []})
+    names = [block.name for section in found.sections for block in (section, *section.blocks)]
+    assert len(set(names)) == len(names) and "1_x_saved" in names and "2_x_saved" in names
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (lambda point: [point], "There is no knee. "),
+        (lambda point: [point, _loop_at(3e9, 40.0)], "The knee is b. c moves 2.0 GB per hour more and saves 20.0 s "),
+    ],
+)
+def test_what_lies_beyond_the_knee_is_named(after: Callable[[Any], list[Any]], said: str) -> None:
+    loops = [_loop_at(0.0, 0.0), *after(_loop_at(1e9, 20.0))]
+    for loop, name in zip(loops, "abc", strict=False):
+        loop["policy"] = name
+    report = changed("rebalance", lambda run: run.update(loops=loops))
+    (figure,) = [one for one in page(report).figures() if one.name == "front"]
+    assert said in figure.conclusion
+    assert _beyond((Point(name="a", x=0.0, y=0.0, on_front=True, knee=True),)) == ""
+
+
+def _loop_at(moved: float, saved: float) -> dict[str, Any]:
+    """A loop of the document, in an hour of serving."""
+    loop: dict[str, Any] = copy.deepcopy(document("rebalance")["loops"][0])
+    return loop | {
+        "seconds": 3600.0,
+        "bytes": moved,
+        "saved_s_per_hour": saved,
+        "events": [],
+        "replans": int(moved > 0),
+    }
+
+
+def test_nearly_all_experts_are_not_all() -> None:
+    report = offload_report()
+    curves = [curve for batch in report["batches"] for curve in batch["curves"]]
+    assert page(report).headline.word == "KEEP ALL"
+    for curve in curves:
+        curve["within_from"] |= {"share": 255 / 256}
+    found = page(report)
+    assert (found.headline.word, found.key[0].value) == ("99.6 %", "99.6 %")
+    for curve in curves:
+        curve["within_from"] = None
+    assert (page(report).headline.word, page(report).key[0].value) == ("KEEP ALL", "all")
+
+
+@pytest.mark.parametrize("name", ["simulate", "claim"])
+def test_a_band_of_nothing_is_not_known(name: str) -> None:
+    def unmeasured(report: dict[str, Any]) -> None:
+        report["band_p90"] = 0.0
+        for pool in report.get("pools", ()):
+            pool["cost"]["band_p90"] = 0.0
+
+    found, text = page(changed(name, unmeasured)), PRINTED[name](changed(name, unmeasured))
+    told = " ".join([*found.headline.lines, *(fact.value for fact in found.provenance)])
+    for words in (told, unbroken(text)):
+        assert "error band not known" in words and "±0 %" not in words and "± 0%" not in words
+
+
+def test_a_report_without_its_fronts_is_refused() -> None:
+    def without(report: dict[str, Any]) -> None:
+        report["front"]["fronts"] = []
+
+    with pytest.raises(UsageError, match="'step_mean' is missing"):
+        page(changed("offset", without))

@@ -8,9 +8,8 @@ from typing import Any
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.lines import Bound, Event, Line, Lines
 from easybalance_sim.report.content import Block, Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
-from easybalance_sim.report.numbers import milliseconds, rate, share, slug
 from easybalance_sim.report.provenance import provenance
-from easybalance_sim.report.words import many
+from easybalance_sim.report.words import many, milliseconds, rate, share, slug
 
 Part = Mapping[str, Any]
 KEYS = {"before": "before", "after": "after", "even": "ranks alike"}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.report.charts.bars import Bars, Series
+from easybalance_sim.report.claim_words import calibrated, holds, untabled
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
-from easybalance_sim.report.numbers import rate, share
 from easybalance_sim.report.provenance import provenance
-from easybalance_sim.report.words import listed
+from easybalance_sim.report.words import listed, rate, sentence, share
 
 Part = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ def page(document: Part, made_by: MadeBy) -> Page:
                 Fact(label="scenario", value=document["scenario"]),
                 Fact(
                     label="seconds",
-                    value=f"not calibrated, ± {document['band_p90']:.0%}" if document["reasons"] else "calibrated",
+                    value=calibrated(document),
                     note="; ".join(document["reasons"]),
                 ),
             ],
@@ -42,19 +42,13 @@ def page(document: Part, made_by: MadeBy) -> Page:
 def _headline(document: Part) -> Headline:
     answer, *rest = document["explained"]
     claim = document["claimed_gain"]
-    lines = tuple(f"{line[:1].upper()}{line[1:]}." for line in rest if not _tabled(line, document))
-    text = f"{answer[:1].upper()}{answer[1:]}."
+    lines = tuple(map(sentence, untabled(rest, document)))
+    text = sentence(answer)
     if document["lossless_gain"] >= claim:
         return Headline(mood=Mood.GOOD, word="HOLDS", text=text, lines=lines)
     if document["total_gain"] >= claim:
         return Headline(mood=Mood.UNSURE, word="HOLDS WITH LOSS", text=text, lines=lines)
     return Headline(mood=Mood.BAD, word="DOES NOT HOLD", text=text, lines=lines)
-
-
-def _tabled(line: str, document: Part) -> bool:
-    """Whether a line only says in words what a row of a table says."""
-    names = [rung["mechanism"] for rung in document["rungs"]] + [one["name"] for one in document["assumptions"]]
-    return any(line.startswith(f"{name}:") for name in names)
 
 
 def _key(document: Part) -> tuple[Fact, ...]:
@@ -116,13 +110,13 @@ def _ladder(document: Part) -> Section:
 def _assumed(document: Part) -> Section:
     found, claim = document["assumptions"], document["claimed_gain"]
     names = tuple(one["name"] for one in found)
-    holds = [one["name"] for one in found if one["holds_lossless"]]
+    sure = [one["name"] for one in found if one["holds_lossless"]]
     figure = Figure(
         name="assumptions",
         title="On what the claim hangs",
         alt="Three bars per assumption: the gain with lossless mechanisms, with all, and with ranks loaded alike; a "
         "dashed line at the claim.",
-        conclusion=f"Lossless mechanisms reach the claim under {len(holds)} of {len(found)} assumptions.",
+        conclusion=f"Lossless mechanisms reach the claim under {len(sure)} of {len(found)} assumptions.",
         chart=Bars(
             rows=names, row="assumption",
             series=tuple(
@@ -140,7 +134,7 @@ def _assumed(document: Part) -> Section:
             (
                 one["name"], rate(one["baseline"]["qps"]), f"{one['gap']:.1f} ×", f"{one['layer_peak']:.2f} ×",
                 *(f"{one[key]:.3f} ×" for key in ("lossless", "everything", "perfect")),
-                "yes" if one["holds_lossless"] else "lossy only" if one["holds"] else "no",
+                holds(one),
             )
             for one in found
         ),

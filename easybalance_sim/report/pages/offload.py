@@ -10,10 +10,9 @@ import numpy as np
 from easybalance_sim.report.charts.heat_map import HeatMap, Panel
 from easybalance_sim.report.charts.lines import Line, Lines
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
-from easybalance_sim.report.numbers import microseconds, slug, times
 from easybalance_sim.report.offload_figure import X, chart_of, named, subject, title
 from easybalance_sim.report.provenance import files_fact, provenance
-from easybalance_sim.report.words import listed, size
+from easybalance_sim.report.words import capital, listed, microseconds, portion, size, slug, times
 
 Part = Mapping[str, Any]
 MB = 1e6
@@ -43,20 +42,21 @@ def least(batch: Part) -> Part | None:
 
 def _headline(document: Part) -> Headline:
     found = [least(batch) for batch in document["batches"]]
-    shares = [1.0 if curve is None else float(curve["within_from"]["share"]) for curve in found]
-    low, high = (round(100 * end) for end in (min(shares), max(shares)))
-    word = "KEEP ALL" if low == 100 else f"{low} %" if low == high else f"{low}–{high} %"
+    shares = sorted(1.0 if curve is None else float(curve["within_from"]["share"]) for curve in found)
+    low, high = portion(shares[0]), portion(shares[-1])
+    keep = shares[0] == 1
+    word = "KEEP ALL" if keep else low if low == high else f"{low.removesuffix(' %')}–{high}"
     limit = f"{100 * document['within']:g} %"
     text = (
         "All experts have to be on the GPU"
-        if low == 100
+        if keep
         else f"{word} of the experts have to be on the GPU"
         if low == high
         else f"{word} of the experts have to be on the GPU, by batch size,"
     )
     # The answers of the run name sizes and policies for every batch size.
     return Headline(
-        mood=Mood.NEUTRAL if low == 100 else Mood.GOOD,
+        mood=Mood.NEUTRAL if keep else Mood.GOOD,
         word=word,
         text=f"{text} to keep the mean step within {limit} of having them all there.",
         lines=(*(f"{answer}." for answer in document["answers"]), f"Seconds are predicted: {document['seconds']}."),
@@ -68,7 +68,7 @@ def _key(document: Part) -> tuple[Fact, ...]:
     facts = []
     for batch in document["batches"]:
         curve = least(batch)
-        value = "all" if curve is None else f"{100 * curve['within_from']['share']:.0f} %"
+        value = "all" if curve is None else portion(curve["within_from"]["share"])
         note = "" if curve is None else f"{named(curve)}, {size(curve['within_from']['gpu_bytes'])}"
         facts.append(Fact(label=f"on the GPU, {title(batch)}", value=value, note=note))
     facts.append(Fact(label="one expert", value=size(model["resident_bytes"]), note=model["resident_dtype"]))
@@ -97,12 +97,8 @@ def _batch(document: Part, batch: Part) -> Section:
         *_layers(batch, prefix),
     ]
     return Section(
-        name=prefix.rstrip("_"), title=_capital(title(batch)), lead=lead, blocks=(*blocks, _table(batch, prefix))
+        name=prefix.rstrip("_"), title=capital(title(batch)), lead=lead, blocks=(*blocks, _table(batch, prefix))
     )
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def _slowdown(document: Part, batch: Part, prefix: str) -> Figure:
@@ -113,7 +109,7 @@ def _slowdown(document: Part, batch: Part, prefix: str) -> Figure:
     else:
         found = curve["within_from"]
         said = (
-            f"From {100 * found['share']:.0f} % of the experts on ({size(found['gpu_bytes'])}) {named(curve)} keeps "
+            f"From {portion(found['share'])} of the experts on ({size(found['gpu_bytes'])}) {named(curve)} keeps "
             f"the mean step within {limit}: {times(found['slowdown'])}."
         )
     return Figure(
@@ -142,7 +138,7 @@ def _hits(document: Part, batch: Part, prefix: str) -> Figure:
         f"No policy finds {100 * wanted:g} % of the experts there."
         if first is None
         else f"{first} is the first to find {100 * wanted:g} % of the experts there, from "
-        f"{100 * reached[first]:.0f} % of all in the cache on."
+        f"{portion(reached[first])} of all in the cache on."
     )
     return Figure(
         name=f"{prefix}hits",
@@ -165,9 +161,9 @@ def _drawn(
         lines.append(Line(name=named(curve), x=shares, y=values, dashed=bool(curve["bound"]), dots=True))
         if not curve["bound"] and values[0] < best[1]:
             best = (named(curve), values[0])
-    smallest = 100 * float(batch["curves"][0]["points"][0]["share"])
+    smallest = portion(batch["curves"][0]["points"][0]["share"])
     said = (
-        f"With {smallest:.0f} % of the experts there {best[0]} is lowest: {best[1]:.3g} {y.rpartition(', ')[2]}."
+        f"With {smallest} of the experts there {best[0]} is lowest: {best[1]:.3g} {y.rpartition(', ')[2]}."
         if best[0]
         else "Only bounds were asked for, nothing that can be had."
     )
@@ -224,7 +220,7 @@ def _table(batch: Part, prefix: str) -> Table:
 def _row(curve: Part, point: Part) -> tuple[str, ...]:
     return (
         f"{named(curve)}{' (bound)' if curve['bound'] else ''}",
-        f"{100 * point['share']:.0f} %",
+        portion(point["share"]),
         f"{100 * point['hit_rate']:.1f}",
         f"{100 * point['token_hit_rate']:.1f}",
         f"{point['slowdown']:.2f}",

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
-from easybalance_sim.report.front_figure import TITLES, chart_of
-from easybalance_sim.report.numbers import share
+from easybalance_sim.report.front_figure import TITLES, chart_of, front_by
 from easybalance_sim.report.provenance import files_fact, provenance
 from easybalance_sim.report.sections.mechanisms import part_sections
-from easybalance_sim.report.words import listed, many
+from easybalance_sim.report.words import listed, many, share
 
 Part = Mapping[str, Any]
 AXIS = "step_mean"
@@ -34,8 +33,7 @@ def page(document: Part, made_by: MadeBy) -> Page:
 
 def _points(report: Part, axis: str = AXIS) -> list[Part]:
     """Rows of what nothing beats, most even first."""
-    front = next(one for one in report["front"]["fronts"] if one["axis"] == axis)
-    best = {point["name"] for point in front["points"]}
+    best = {point["name"] for point in front_by(report, axis)["points"]}
     rows = [row for row in report["front"]["rows"] if row["name"] in best]
     return sorted(rows, key=lambda row: float(row["balance"][axis]))
 
@@ -52,8 +50,8 @@ def _in_force(report: Part) -> Part | None:
 
 
 def _knee(report: Part, axis: str = AXIS) -> Part | None:
-    front = next(one for one in report["front"]["fronts"] if one["axis"] == axis)
-    return next((row for row in report["front"]["rows"] if row["name"] == front["knee"]), None)
+    knee = front_by(report, axis)["knee"]
+    return next((row for row in report["front"]["rows"] if row["name"] == knee), None)
 
 
 def _headline(report: Part) -> Headline:

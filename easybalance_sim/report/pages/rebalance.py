@@ -10,18 +10,19 @@ from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.front import Front, Point
 from easybalance_sim.report.choosing import Choice, marked
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
-from easybalance_sim.report.numbers import microseconds, percent, slug
 from easybalance_sim.report.provenance import provenance
-from easybalance_sim.report.sections.control_loops import (
+from easybalance_sim.report.rebalance_words import (
     HOUR_S,
-    LITTLE,
+    KEEP,
     advised_of,
+    alone_or,
+    answer,
     best_of,
     saved_words,
-    sections,
-    still_of,
+    worth_it,
 )
-from easybalance_sim.report.words import many, size
+from easybalance_sim.report.sections.control_loops import sections
+from easybalance_sim.report.words import many, microseconds, percent, size, slug
 
 Run = Mapping[str, Any]
 
@@ -60,39 +61,14 @@ def _of_run(run: Run, made_by: MadeBy) -> Page:
 
 
 def _headline(run: Run) -> Headline:
-    best, never = best_of(run), run["loops"][0]
-    lines = _lines(run)
-    if best is never or best["saved_s_per_hour"] < LITTLE * HOUR_S:
-        others = "" if best is never else f" The best of them, {best['policy']}, saves {saved_words(best)}."
-        text = f"No loop saves a thousandth of the time: keep the plan in force.{others}"
-        return Headline(mood=Mood.NEUTRAL, word="KEEP THE PLAN", text=text, lines=lines)
-    still, advised = still_of(run), advised_of(run)
-    if not best["replans"]:
-        text = f"{best['policy']} saves {saved_words(best)} without a single re-plan; re-planning adds nothing here."
-        return Headline(mood=Mood.GOOD, word="PLAN ONCE", text=text, lines=lines)
-    more = best["saved_s_per_hour"] - still["saved_s_per_hour"]
-    how = f"with {many(best['replans'], 're-plan')} that move {size(best['bytes'])} and {_stops(best)}"
-    if advised is still:
-        text = (
-            f"{still['policy']} saves {saved_words(still)} without a single re-plan; {best['policy']}, {how}, saves "
-            f"only {more:,.1f} s per hour more."
-        )
-        return Headline(mood=Mood.GOOD, word="PLAN ONCE", text=text, lines=lines)
-    beyond = "" if still is never else f": {more:,.1f} s more than {still['policy']}, which moves nothing"
-    text = f"{best['policy']} saves {saved_words(best)} {how}{beyond}."
-    return Headline(mood=Mood.GOOD, word="RE-PLAN", text=text, lines=lines)
-
-
-def _stops(loop: Run) -> str:
-    return f"stop serving for {loop['pause_s']:,.2f} s" if loop["pause_s"] else "stop nothing"
+    word, text = answer(run)
+    return Headline(mood=Mood.NEUTRAL if word == KEEP else Mood.GOOD, word=word, text=text, lines=_lines(run))
 
 
 def _lines(run: Run) -> tuple[str, ...]:
-    other = run["cost"]["other_us"]
-    beside = f"and {other / 1e3:g} ms" if other else "alone, so what is saved is of their hours"
     return (
         f"Seconds are predicted: {run['cost']['label']}.",
-        f"A step is its MoE layers {beside}.",
+        f"A step is its MoE layers {alone_or(run['cost']['other_us'])}.",
     )
 
 
@@ -131,7 +107,7 @@ def _of_strata(document: Run, made_by: MadeBy) -> Page:
     first = next(iter(strata.values()))
     wins = {name: best_of(run) for name, run in strata.items()}
     told = "; ".join(f"{name}: {loop['policy']} ({saved_words(loop)})" for name, loop in wins.items())
-    worth = [loop for loop in wins.values() if loop["saved_s_per_hour"] >= LITTLE * HOUR_S]
+    worth = any(map(worth_it, wins.values()))
     same = len({loop["policy"] for loop in wins.values()}) == 1
     return Page(
         title=f"{_title(first)}, by {document['by']}",
@@ -145,7 +121,10 @@ def _of_strata(document: Run, made_by: MadeBy) -> Page:
         key=tuple(Fact(label=name, value=loop["policy"], note=saved_words(loop)) for name, loop in wins.items()),
         findings=(),
         sections=tuple(
-            section for name, run in strata.items() for section in sections(run, f"{slug(name)}_", f": {name}")
+            # Names alone are not unique: those in other scripts are the same slug.
+            section
+            for number, (name, run) in enumerate(strata.items(), 1)
+            for section in sections(run, f"{number}_{slug(name)}_", f": {name}")
         ),
         provenance=_provenance(first, made_by),
         notes=tuple(document["notes"]),
@@ -156,7 +135,7 @@ def _of_settings(document: Run, made_by: MadeBy) -> Page:
     chosen = document["chosen"]
     name, best = max(chosen.items(), key=lambda item: item[1]["judged_on"]["saved_s_per_hour"])
     judged = best["judged_on"]
-    worth = judged["saved_s_per_hour"] >= LITTLE * HOUR_S
+    worth = worth_it(judged)
     said = f"with {setting_words(best)}" if best["setting"] else "which has no settings"
     text = f"On windows that it was not chosen on, {name}, {said}, saves most: {saved_words(judged)}."
     return Page(
@@ -164,7 +143,7 @@ def _of_settings(document: Run, made_by: MadeBy) -> Page:
         subtitle=_subtitle(document),
         headline=Headline(
             mood=Mood.GOOD if worth else Mood.NEUTRAL,
-            word="BEST SETTING" if worth else "KEEP THE PLAN",
+            word="BEST SETTING" if worth else KEEP,
             text=text if worth else f"No setting saves a thousandth of the time. {text}",
             lines=_lines(document),
         ),

@@ -7,16 +7,12 @@ from typing import Any
 
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
-from easybalance_sim.report.numbers import slug
-from easybalance_sim.report.provenance import SHORT, provenance
-from easybalance_sim.report.words import duration, many, size
+from easybalance_sim.report.provenance import provenance
+from easybalance_sim.report.rollout_words import FITS, STATUS, WAYS, group, named, replaced
+from easybalance_sim.report.words import duration, many, sentence, size, slug
 
 Part = Mapping[str, Any]
-WAYS = {"whole": "whole plan at once", "by-layer": "layer by layer", "in-place": "in place"}
-WORDS = {
-    "safe": ("SAFE", Mood.GOOD), "unsafe": ("UNSAFE", Mood.BAD), "does-not-fit": ("DOES NOT FIT", Mood.BAD),
-    "unfinished": ("NOT FINISHED", Mood.UNSURE),
-}  # fmt: skip
+MOODS = {"safe": Mood.GOOD, "unsafe": Mood.BAD, "does-not-fit": Mood.BAD, "unfinished": Mood.UNSURE}
 MOST_RANKS, MOST_EVENTS = 64, 60
 """Bars of ranks, and events of a history, that are shown; the JSON report has all."""
 
@@ -24,14 +20,13 @@ MOST_RANKS, MOST_EVENTS = 64, 60
 def page(document: Part, made_by: MadeBy) -> Page:
     """Of one rollout."""
     facts, outcome = document["facts"], document["outcome"]
-    word, mood = WORDS[outcome["status"]]
     return Page(
         title=f"Taking a plan into service: {document['plan']['model'] or 'unnamed model'}",
-        subtitle=f"{_name(document['plan'])} replaces {_replaced(document)}",
+        subtitle=f"{named(document['plan'])} replaces {replaced(document)}",
         headline=Headline(
-            mood=mood,
-            word=word,
-            text=f"{outcome['reason'][:1].upper()}{outcome['reason'][1:]}.",
+            mood=MOODS[outcome["status"]],
+            word=STATUS[outcome["status"]],
+            text=sentence(outcome["reason"]),
             lines=_lines(document),
         ),
         key=_key(facts),
@@ -41,21 +36,12 @@ def page(document: Part, made_by: MadeBy) -> Page:
             made_by,
             [
                 Fact(label="plan", value=document["plan"]["file"], note=document["plan"]["fingerprint"]),
-                Fact(label="replaces", value=_replaced(document)),
+                Fact(label="replaces", value=replaced(document)),
                 Fact(label="random orders", value=f"seed {document['walks']['seed']}"),
             ],
         ),
         notes=tuple(document["notes"]),
     )
-
-
-def _name(plan: Part) -> str:
-    return f"generation {plan['generation']} ({plan['policy']}, {plan['fingerprint'][:SHORT]})"
-
-
-def _replaced(document: Part) -> str:
-    old = document["current"]
-    return "the engine's own placement" if old is None else _name(old)
 
 
 def _fault(one: Part) -> str:
@@ -140,7 +126,7 @@ def _ways(facts: Part) -> Table:
         rows=tuple(
             (
                 "→" if name == facts["best_way"] else "", WAYS[name], size(way["staging_bytes"]),
-                size(way["left_bytes"]), {None: "unknown", True: "yes", False: "NO"}[way["fits"]],
+                size(way["left_bytes"]), FITS[way["fits"]],
                 _seconds(way["load_s"]), _seconds(way["pause_s"]), f"{way['publications']:,}",
             )
             for name, way in facts["ways"].items()
@@ -149,12 +135,10 @@ def _ways(facts: Part) -> Table:
 
 
 def _orders(document: Part) -> Section:
-    group, explored = document["protocol"], document["explored"]
-    how = "in place" if group["in_place"] else "with staging memory"
-    without = f", without {', '.join(group['left_out'])}" if group["left_out"] else ""
+    protocol, explored = document["protocol"], document["explored"]
     lead = (
-        f"A group of {many(group['ranks'], 'rank')} went through every order of events {how}{without}, at most "
-        f"{many(group['in_flight'], 'step')} in flight."
+        f"A group of {many(protocol['ranks'], 'rank')} went through every order of events {group(protocol)}, at most "
+        f"{many(protocol['in_flight'], 'step')} in flight."
     )
     blocks: list[Block] = [_states(explored), _explored(explored)]
     blocks += [_history(_fault(one), one) for one in explored if one["violation"]]

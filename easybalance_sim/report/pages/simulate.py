@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from easybalance_sim.deployment.verdict import NOTHING
 from easybalance_sim.report.content import Fact, Headline, MadeBy, Mood, Page
-from easybalance_sim.report.numbers import milliseconds, percent, rate, share
 from easybalance_sim.report.provenance import provenance
 from easybalance_sim.report.sections.pool import pool_sections
 from easybalance_sim.report.sections.served import firm, got
-from easybalance_sim.report.words import change, many
+from easybalance_sim.report.words import change, many, milliseconds, percent, rate, share, trusted
 
 Part = Mapping[str, Any]
-NOTHING = 0.01
-"""Of a time; a smaller change is none, as in the run's own verdict."""
 
 
 def page(document: Part, made_by: MadeBy) -> Page:
@@ -82,11 +80,7 @@ def _why(report: Part) -> Iterator[str]:
         yield " ".join(report["scenario"]["why"].split())
     for pool in report["pools"]:
         role = "" if pool["role"] == "mixed" else f"{pool['role']} pool: "
-        cost = pool["cost"]
-        yield (
-            f"{role}seconds by {cost['label']}, ±{100 * cost['band_p90']:.0f} % for both plans alike: trust ratios, "
-            "not figures."
-        )
+        yield f"{role}{trusted(pool['cost'])}."
 
 
 def _key(report: Part) -> Iterator[Fact]:

@@ -6,40 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from easybalance_sim.report.charts.bars import Bars, Series
-from easybalance_sim.report.charts.front import Front
+from easybalance_sim.report.charts.front import Front, Point
 from easybalance_sim.report.charts.lines import Event, Line, Lines
 from easybalance_sim.report.charts.panels import Panels
 from easybalance_sim.report.choosing import Choice, marked
 from easybalance_sim.report.content import Block, Figure, Section, Table
-from easybalance_sim.report.numbers import microseconds
-from easybalance_sim.report.words import many, size
+from easybalance_sim.report.rebalance_words import HOUR_S, advised_of, best_of, saved_words
+from easybalance_sim.report.words import many, microseconds, size
 
 Run = Mapping[str, Any]
 NEVER, STATIC, OURS = "never", "static", "guarded"
-HOUR_S = 3600.0
-LITTLE = 0.001
-"""Of an hour; a loop that saves less is not worth its trouble."""
 SHOWN_EVENTS = 40
 """Changes of plan in the table, and of a loop that are marked over time; the JSON report has all."""
-
-
-def best_of(run: Run) -> Run:
-    """The loop that saves most; of equals the one that moves least, then the first."""
-    best: Run = min(run["loops"], key=lambda loop: (-loop["saved_s_per_hour"], loop["bytes"]))
-    return best
-
-
-def still_of(run: Run) -> Run:
-    """The best of the loops that changed no plan; the first one never does."""
-    best: Run = max((loop for loop in run["loops"] if not loop["replans"]), key=lambda loop: loop["saved_s_per_hour"])
-    return best
-
-
-def advised_of(run: Run) -> Run:
-    """The loop that saves most, or the best one that changes no plan where that saves hardly less."""
-    best, still = best_of(run), still_of(run)
-    close = best["saved_s_per_hour"] - still["saved_s_per_hour"] < LITTLE * HOUR_S
-    return still if close and still is not run["loops"][0] else best
 
 
 def sections(run: Run, prefix: str = "", of: str = "") -> tuple[Section, ...]:
@@ -49,11 +27,6 @@ def sections(run: Run, prefix: str = "", of: str = "") -> tuple[Section, ...]:
         found.append(_over_time(run, prefix, of))
     found.append(_costs(run, prefix, of))
     return tuple(found)
-
-
-def saved_words(loop: Run) -> str:
-    """`+1.2 s per hour`."""
-    return f"{loop['saved_s_per_hour']:+,.1f} s per hour"
 
 
 def _side_by_side(run: Run, prefix: str, of: str) -> Section:
@@ -277,7 +250,8 @@ def _front(run: Run, prefix: str) -> Figure:
     )
     front = ", ".join(point.name for point in points if point.on_front)
     knee = next((point.name for point in points if point.knee), None)
-    said = f"The knee is {knee}: what moves more bytes saves little more." if knee else "Moving bytes saves nothing."
+    said = "There is no knee." if sum(point.on_front for point in points) > 1 else "Moving bytes saves nothing."
+    said = f"The knee is {knee}.{_beyond(points)}" if knee else said
     return Figure(
         name=f"{prefix}front",
         title="Seconds saved against bytes moved",
@@ -289,6 +263,19 @@ def _front(run: Run, prefix: str) -> Figure:
             curves=(("loops", points),), x="GB moved per hour", y="seconds saved per hour (more is better)",
         ),
     )  # fmt: skip
+
+
+def _beyond(points: Sequence[Point]) -> str:
+    """What the next point on the front after the knee adds to it, in bytes and in time."""
+    front = [point for point in points if point.on_front]
+    place = next((number for number, point in enumerate(front) if point.knee), len(front))
+    if place + 1 >= len(front):
+        return ""
+    knee, after = front[place : place + 2]
+    return (
+        f" {after.name} moves {size(1e9 * (after.x - knee.x))} per hour more and saves {after.y - knee.y:,.1f} s per "
+        "hour more."
+    )
 
 
 def _pauses(run: Run, stops: Sequence[Run], prefix: str) -> Figure:

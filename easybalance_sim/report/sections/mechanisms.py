@@ -7,8 +7,7 @@ from typing import Any
 
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Figure, Section, Table
-from easybalance_sim.report.numbers import microseconds, share, slug
-from easybalance_sim.report.words import listed
+from easybalance_sim.report.words import listed, microseconds, sentence, share, slug
 
 Part = Mapping[str, Any]
 LEAST_US = 0.1
@@ -53,7 +52,7 @@ def _feedback(part: Part) -> Section:
     return Section(
         name="feedback",
         title="Will a router offset help?",
-        lead=f"{_capital(seen['verdict'])}.",
+        lead=sentence(seen["verdict"]),
         blocks=(figure, table),
     )
 
@@ -194,7 +193,7 @@ def _queue(part: Part) -> Section:
         ),
     )  # fmt: skip
     return Section(
-        name="queue_part", title="Order of micro-batches", lead=f"{'. '.join(map(_capital, part['explained'][:2]))}.",
+        name="queue_part", title="Order of micro-batches", lead=" ".join(map(sentence, part["explained"][:2])),
         blocks=(figure, table),
     )  # fmt: skip
 
@@ -259,7 +258,7 @@ def _rules(name: str, kind: Part) -> Figure:
         title=f"Hot-spot rules: {name}",
         alt=f"Bars of precision, recall and F1 of hot-spot rules: {listed([rule['rule'] for rule in rules], 20)}.",
         conclusion=f"{share(kind['hot_frac'])} stay over {kind['threshold']:g} times the mean. "
-        f"{_capital(kind['verdict']['text'])}.",
+        f"{sentence(kind['verdict']['text'])}",
         chart=Bars(
             rows=tuple(rule["rule"] for rule in rules), row="rule",
             series=tuple(
@@ -269,10 +268,6 @@ def _rules(name: str, kind: Part) -> Figure:
             value="share (more is better)",
         ),
     )  # fmt: skip
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 _PARTS: dict[str, Callable[[Part], Section]] = {

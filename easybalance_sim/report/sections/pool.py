@@ -11,9 +11,8 @@ from easybalance_sim.report.charts.panels import Panels
 from easybalance_sim.report.charts.shares import Part as Slice
 from easybalance_sim.report.charts.shares import Shares
 from easybalance_sim.report.content import Block, Fact, Facts, Figure, Section, Table
-from easybalance_sim.report.numbers import milliseconds, moved, rate, share
-from easybalance_sim.report.sections.served import KEYS, value_at
-from easybalance_sim.report.words import change, size
+from easybalance_sim.report.sections.served import KEYS
+from easybalance_sim.report.words import change, milliseconds, moved, rate, share, size, value_at
 
 Part = Mapping[str, Any]
 PLANS = ("before", "after")

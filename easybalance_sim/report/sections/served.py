@@ -8,8 +8,7 @@ from typing import Any
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.spans import Span, Spans
 from easybalance_sim.report.content import Figure, Section, Table
-from easybalance_sim.report.numbers import milliseconds, moved, rate, share, tenths
-from easybalance_sim.report.words import change, many
+from easybalance_sim.report.words import change, many, milliseconds, moved, rate, share, tenths, value_at
 
 Part = Mapping[str, Any]
 KEYS = {"before": "before", "after": "after", "even": "ranks alike"}
@@ -114,14 +113,6 @@ _ROWS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("refused", "requests.refused", rate),
     ("unfinished", "requests.unfinished", rate),
 )
-
-
-def value_at(section: Part, path: str) -> float | None:
-    """The number at `a.b.c`, None where there is none."""
-    value: Any = section
-    for key in path.split("."):
-        value = value[key]
-    return None if value is None else float(value)
 
 
 def _table(report: Part) -> Table:
