@@ -22,6 +22,7 @@ from easybalance_sim.planning.floor import floor_plan
 from easybalance_sim.planning.memory import tell_of_bursts
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session, selected_windows
 from easybalance_sim.planning.stress.run import stress_section
+from easybalance_sim.planning.whose import tell_of_another_model
 from easybalance_sim.policies import UNLIMITED, NotApplicable, Problem
 from easybalance_sim.replay.traffic import CountTraffic, TokenTraffic, Traffic, split_counts
 from easybalance_sim.trace.dataset import TokenTrace
@@ -57,8 +58,9 @@ def replay_plan(request: ReplayRequest, tell: Listener) -> tuple[dict[str, Any],
     doc = read_plan(request.plan)
     session = open_session(_settings(request, doc), tell, doc.topology.topology())
     _require_fits(doc, session, "--plan")
+    tell_of_another_model(doc, session, tell)
     plan = doc.plan()
-    baseline = _baseline(request.baseline, session)
+    baseline = _baseline(request.baseline, session, tell)
     traffic = _unseen_traffic(doc, session, tell)
     clock.lap("read")
     tell_if_thinned(traffic, tell)
@@ -133,10 +135,11 @@ def _require_fits(doc: PlanDocument, session: Session, flag: str) -> None:
         )
 
 
-def _baseline(name: str, session: Session) -> Plan:
+def _baseline(name: str, session: Session, tell: Listener) -> Plan:
     if Path(name).is_file():
         doc = read_plan(Path(name))
         _require_fits(doc, session, "--baseline")
+        tell_of_another_model(doc, session, tell, "the baseline")
         return doc.plan()
     if name not in ("contiguous", "round_robin"):
         raise UsageError(

@@ -14,6 +14,7 @@ from easybalance_sim.cost.layer import LayerCost
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.planning.session import Listener, Session, Settings, open_session
+from easybalance_sim.planning.whose import tell_of_another_model
 from easybalance_sim.replay.dispatch import prepare
 from easybalance_sim.replay.engine import Dispatched, dispatched, links
 from easybalance_sim.trace.dataset import TokenTrace
@@ -35,6 +36,7 @@ def predict(path: Path, settings: Settings, steps: frozenset[int] | None, tell: 
     document = read_plan(path)
     session = open_session(replace(settings, dispatch=document.dispatch), tell, document.topology.topology())
     _require_fits(document, session, path)
+    tell_of_another_model(document, session, tell)
     cost = session.bench.cost(document.plan())
     pieces = [
         _frame(step, weight, session.meta.layers, tokens, seconds)

@@ -12,6 +12,7 @@ from easybalance_sim.plan.planfile import PlanDocument, read_plan
 from easybalance_sim.plan.survivors import Survivors, surviving_ranks, survivors, topology_of
 from easybalance_sim.planning.request import PlanRequest
 from easybalance_sim.planning.session import Listener, Session, open_session
+from easybalance_sim.planning.whose import tell_of_another_model
 from easybalance_sim.trace.dataset import open_trace
 
 
@@ -58,12 +59,15 @@ def open_in_force(request: PlanRequest, tell: Listener) -> tuple[Session, InForc
     _require_model(document, request)
     if not request.lost_ranks:
         whole = document.topology.topology()
-        return open_session(request.settings, tell, whole), InForce(document=document, topology=whole, left=None)
+        session = open_session(request.settings, tell, whole)
+        tell_of_another_model(document, session, tell, "the plan in force")
+        return session, InForce(document=document, topology=whole, left=None)
     ranks = surviving_ranks(document.topology.ranks, request.lost_ranks)
     topology = topology_of(document.topology.topology(), ranks, request.settings.slots_per_rank)
     left = survivors(document.plan(), ranks)
     left.require_room(topology)
     session = open_session(replace(request.settings, slots_per_rank=None), tell, topology)
+    tell_of_another_model(document, session, tell, "the plan in force")
     tell.note(
         f"{topology.ranks} of {document.topology.ranks} ranks are left; {int(left.lost.sum())} experts (over all "
         "layers) have no replica there and must be fetched by any plan (--policy repair --force writes one that moves "

@@ -115,6 +115,18 @@ def test_a_plan_fitted_on_one_workload_is_refused_on_another(trace: Path, tmp_pa
     assert kept < 0.8 * promised
 
 
+def test_a_plan_of_another_model_is_said(trace: Path, plan: Path, tmp_path: Path) -> None:
+    heard, again = Heard(), Heard()
+    other = skewed_trace(tmp_path / "other.parquet", seed=5, meta=skewed_meta(model="other-moe"))
+    replayed(other, plan, heard)
+    (note,) = [note for note in heard.notes if "two models" in note]
+    made_for = read_plan(plan).model
+    assert note.startswith(f"the plan was made for {made_for}, the trace is of other-moe: ")
+    same = skewed_trace(tmp_path / "same.parquet", seed=5, meta=skewed_meta(model=f"us/{made_for}"))
+    replayed(same, plan, again)
+    assert not [note for note in again.notes if "two models" in note]
+
+
 def test_other_traffic_is_replayed_whole(later: Path, plan: Path) -> None:
     heard = Heard()
     report, verdict = replayed(later, plan, heard)
