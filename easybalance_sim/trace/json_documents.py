@@ -45,7 +45,7 @@ def documents(source: Path) -> Iterator[Document]:
                 yield Document(where=str(path), workload=workload, content=path.read_bytes())
         except OSError as error:
             raise TraceError(
-                f"cannot be read: {error.strerror}", where=str(path), fix="check its permissions"
+                f"cannot be read: {error.strerror}", where=str(path), fix="check the path and its permissions"
             ) from error
 
 

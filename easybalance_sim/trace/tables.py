@@ -88,7 +88,9 @@ def first_present(columns: Iterable[str], candidates: Iterable[str]) -> str | No
 def _csv(path: Path, nrows: int | None = None) -> pd.DataFrame:
     try:
         return pd.read_csv(path, nrows=nrows)
-    except (ValueError, OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise TraceError(f"cannot read: {error.strerror}", where=str(path), fix="check the path") from error
+    except (ValueError, UnicodeDecodeError) as error:
         raise TraceError(f"not a CSV table: {_first_line(error)}", where=str(path), fix="check the file") from error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from easybalance_sim.errors import UsageError
+from easybalance_sim.errors import TraceError, UsageError
 from easybalance_sim.observed.tables import Observed, at_grain, read_loads, read_observed
 
 LOADS = pd.DataFrame(
@@ -53,6 +53,12 @@ def test_columns_say_the_grain(tmp_path: Path) -> None:
 def test_bad_times_are_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         read_observed(written(tmp_path / "t.csv", text))
+
+
+@pytest.mark.parametrize("name", ["nowhere.csv", "nowhere.parquet"])
+def test_a_table_that_is_not_there_is_said_to_be_missing(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TraceError, match="read: No such file or directory — check the path"):
+        read_observed(tmp_path / name)
 
 
 def test_layers_add_up_and_steps_are_averaged() -> None:
