@@ -58,7 +58,7 @@ def lint_file(path: Path, engine: str, deployment: Deployment, previous: Path | 
     `PlanError` for a file that is none of this engine, `UsageError` for an unknown engine.
     """
     module = exports.load(engine)
-    _refuse_lossy_file(path)
+    _refuse_own_file(path, engine)
     file = module.read(path)
     deployment, told = complete(path, deployment)
     findings = [*module.check(file, deployment), *told]
@@ -141,14 +141,21 @@ def is_plan_file(path: Path) -> bool:
     return content.get("format") == FORMAT
 
 
-def _refuse_lossy_file(path: Path) -> None:
-    """Raise `PlanError` for router settings, of which an engine's reader would only say what it misses."""
+def _refuse_own_file(path: Path, engine: str) -> None:
+    """Raise `PlanError` for a plan file and for router settings: an engine's reader would only say what it misses."""
     try:
         content = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    if isinstance(content, dict):
-        refuse_lossy(content, str(path), fix="give a placement file; such settings never go into one")
+    if not isinstance(content, dict):
+        return
+    refuse_lossy(content, str(path), fix="give a placement file; such settings never go into one")
+    if content.get("format") == FORMAT:
+        raise PlanError(
+            f"is a plan file of ebsim, no file of {engine}",
+            where=str(path),
+            fix=f"check it with `ebsim lint {path.name}` alone, or export it first (`ebsim export {engine}`)",
+        )
 
 
 def _previous(path: Path, module: exports.Engine) -> EngineFile:

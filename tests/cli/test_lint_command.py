@@ -94,7 +94,7 @@ def test_a_long_list_is_cut_in_the_table_only(folder: Path) -> None:
         (("good.json",), "good.json: not a plan file — say whose file it is with --engine"),
         ((".",), ".: not a plan file — say whose file it is with --engine"),
         (("good.json", "--engine", "sgl"), "no engine 'sgl' — did you mean sglang? choose omni, "),
-        (("plan.json", "--engine", "sglang"), "plan.json: has no physical_to_logical_map"),
+        (("plan.json", "--engine", "sglang"), "plan.json: is a plan file of ebsim, no file of sglang — check it with"),
         (("good.json", "--engine", "sglang", "--model", "gpt-2"), "gpt-2: unknown model"),
         (("good.json", "--engine", "sglang", "--ranks", "0"), "Invalid value for '--ranks'"),
         ((".", "--engine", "vllm-ascend"), "cannot read: Is a directory"),
