@@ -103,6 +103,7 @@ def test_ctrl_c_while_the_command_is_imported_is_one_line_and_130() -> None:
 
 WRITING = """
 import time
+from types import SimpleNamespace
 from easybalance_sim import files
 from easybalance_sim.cli.app import start
 from easybalance_sim.report import pages
@@ -110,7 +111,8 @@ from easybalance_sim.report.html import render
 def publish(temporary, path):
     print("writing", temporary.read_text(), flush=True)
     time.sleep(60)
-files._publish, pages.page_of, render.html_of = publish, lambda *_: None, lambda _: "a page"
+files._publish, render.html_of = publish, lambda *_: "a page"
+pages.page_of = lambda *_: SimpleNamespace(figures=lambda: ())
 start()
 """
 
