@@ -32,7 +32,7 @@ def memory_section(session: Session, before: Outcome, after: Outcome) -> dict[st
     """Memory of a rank under `after`, against `before`; null where the model's widths are not known.
 
     `expert_memory_frac` is what the gate limits: experts of the fullest rank and the staging buffer of the rollout.
-    `warnings` say in words what the fullest step overflows.
+    `warnings` say in words what the experts or the fullest step overflow.
     """
     shape, room, slots = session.shape, kv_room(session), after.plan.slots_per_rank
     staging = staging_bytes(moving_slots(before.plan, after.plan, session.held), slots, shape)
@@ -62,7 +62,7 @@ def tell_of_bursts(memory: dict[str, Any], tell: Listener) -> None:
 
 
 def burst_warnings(memory: dict[str, Any], session: Session, after: Outcome) -> list[str]:
-    """What the fullest step overflows, in words; memory: the other keys of a `memory_section`."""
+    """What the experts or the fullest step overflow, in words; memory: the other keys of a `memory_section`."""
     found = []
     sent, usual = memory["dispatch_buffer"]["sent_per_rank"], after.tokens_per_step / session.topology.ranks
     if session.bench.mode == "low_latency" and sent > USUAL_BUFFER_TOKENS:
@@ -75,7 +75,10 @@ def burst_warnings(memory: dict[str, Any], session: Session, after: Outcome) -> 
         return found
     burst = memory["dispatch_buffer"]["bytes"] + memory["activation_bytes"]
     room = (USABLE_HBM_FRAC - frac) * session.hbm_bytes
-    if 0 <= room < burst:
+    if room < 0:
+        taken = frac * session.hbm_bytes
+        found.append(f"experts and staging take {taken / 1e9:,.1f} GB, {-room / 1e9:,.1f} GB over the usable memory")
+    elif room < burst:
         found.append(
             f"the fullest step needs {burst / 1e9:,.1f} GB, the experts leave {room / 1e9:,.1f} GB of the usable memory"
         )
