@@ -46,7 +46,10 @@ def _whole(values: AnyArray) -> list[list[int]] | None:
 
 
 def over_time(before: Outcome, after: Outcome, top_k: int, leading: tuple[str, ...] | None) -> dict[str, Any]:
-    """Points of one window, or of as many in a row as make at most `MOST_POINTS` of all."""
+    """Points of one window, or of as many in a row as make at most `MOST_POINTS` of all.
+
+    step_tokens: a mean over a point's steps with traffic, of judged tokens; single steps can have far more.
+    """
     marks, joined = after.window_marks, max(1, -(-after.windows // MOST_POINTS))
     starts = np.arange(0, after.windows, joined)
     tokens = np.add.reduceat(marks.assignments, starts) / top_k
