@@ -45,9 +45,12 @@ def _cross(cross: Mapping[str, Any]) -> str:
 
 def _worth(on: Mapping[str, Any]) -> str:
     """What the plan of the other phase would cost."""
+    from easybalance_sim.planning.candidates import TIE_FRAC
+
     prices = []
     for traffic, plans in on.items():
         (other,) = (phase for phase in plans if phase != traffic)
         own, foreign = plans[traffic]["layer_us"]["p99"], plans[other]["layer_us"]["p99"]
         prices.append(f"{100 * (foreign / own - 1):+.1f} % in {traffic}")
-    return f"P99 layer time with the other phase's plan: {', '.join(prices)}; under 5 % is a tie of the cost model"
+    told = f"under {100 * TIE_FRAC:.0f} % is a tie of the cost model"
+    return f"P99 layer time with the other phase's plan: {', '.join(prices)}; {told}"

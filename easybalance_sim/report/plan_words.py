@@ -74,7 +74,7 @@ def no_time_gained(report: Mapping[str, Any]) -> list[str]:
     old, new, band = before["layer_us"]["p99"], after["layer_us"]["p99"], report["cost"]["band_p90"]
     if report["verdict"]["status"] != "accepted" or report["model"]["assumed"] or not evener or new < old:
         return []
-    inside = " (inside the model's error band)" if new <= old * (1 + band) else ""
+    inside = " (inside the model's error band)" if band and new <= old * (1 + band) else ""
     return [f"balance better, no time gained: layer P99 {old:.1f} → {new:.1f} µs{inside}"]
 
 
@@ -109,9 +109,12 @@ def room(report: Mapping[str, Any]) -> str:
     plan = report["plan"]
     reached, bound = plan["rank_imbalance"]["mean"], plan["lower_bound_per_window"]["mean"]
     floor, share = report["floor"]["rank_imbalance"]["mean"], report["gain"]["share_of_floor"]
-    taken = "there was nothing to gain" if share is None else f"this one takes {100 * share:.0f} % of that gain"
-    if share is not None and share < 0:
-        taken = "this one is worse than the baseline"
+    if share is None:
+        taken = "nothing can be gained" if report["gain"]["share_of_possible"] is None else "the baseline is no worse"
+    else:
+        taken = (
+            f"this one takes {100 * share:.0f} % of that gain" if share >= 0 else "this one is worse than the baseline"
+        )
     return (
         f"mean {reached:.3f}; a plan made from this very traffic reaches {floor:.3f}; {taken} "
         f"(none with {plan['slots']} slots can be under {bound:.3f})"

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from easybalance_sim.planning.candidates import TIE_FRAC
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
 from easybalance_sim.report.pages import plan
 from easybalance_sim.report.provenance import provenance
 from easybalance_sim.report.words import listed
 
-TIE = 0.05
-"""Of a layer's time: less is a tie of the cost model."""
-WORST_FIRST = (Mood.UNSURE, Mood.BAD, Mood.GOOD)
+WORST_FIRST = (Mood.BAD, Mood.UNSURE, Mood.GOOD)
 
 
 def page(document: Mapping[str, Any], made_by: MadeBy) -> Page:
@@ -23,7 +22,7 @@ def page(document: Mapping[str, Any], made_by: MadeBy) -> Page:
     first = next(iter(phases.values()))
     sections = [part for phase, report in phases.items() for part in _sections(phase, report)]
     if document["cross"] is not None:
-        sections.insert(0, _cross(document["cross"]))
+        sections.insert(0, _cross(document["cross"], bool(first["model"]["assumed"])))
     return Page(
         title=_title(phases),
         subtitle=f"a plan per phase · {plan.subtitle(first).partition(' · ')[2]}",
@@ -101,22 +100,34 @@ def _sources(phases: Mapping[str, Any]) -> list[Fact]:
     return found
 
 
-def _cross(cross: Mapping[str, Any]) -> Section:
-    """Each plan on the traffic of either phase."""
+def _worth(on: Mapping[str, Any]) -> str:
+    """Whether one plan would do, from what the plan of the other phase costs."""
+    worth = []
+    for traffic, plans in on.items():
+        (other,) = (phase for phase in plans if phase != traffic)
+        own, foreign = plans[traffic]["layer_us"]["p99"], plans[other]["layer_us"]["p99"]
+        worth.append((traffic, foreign / own - 1 if own else 0.0))
+    costs = ", ".join(f"{100 * share:+.1f} % in {traffic}" for traffic, share in worth)
+    dear = [traffic for traffic, share in worth if share >= TIE_FRAC]
+    cheap = [traffic for traffic, share in worth if share <= -TIE_FRAC]
+    said = f"With the plan of the other phase the P99 layer time changes by {costs}: "
+    if not dear and not cheap:
+        return f"{said}a tie of the cost model (under {100 * TIE_FRAC:.0f} %), one plan will do."
+    if not cheap:
+        return f"{said}two plans are worth having for {listed(dear)}."
+    if len(cheap) == 2:
+        return (
+            f"{said}each phase is faster with the plan of the other, so neither holds on traffic it was not made from."
+        )
+    (better,) = (traffic for traffic in on if traffic not in cheap)
+    return f"{said}the plan for {better} does for both, the one for {cheap[0]} is the slower one on its own traffic."
+
+
+def _cross(cross: Mapping[str, Any], assumed: bool) -> Section:
+    """Each plan on the traffic of either phase; assumed: the model's widths are."""
     on: Mapping[str, Any] = cross["on"]
     phases = tuple(on)
-    worth = []
-    for traffic in phases:
-        (other,) = (phase for phase in phases if phase != traffic)
-        worth.append((traffic, on[traffic][other]["layer_us"]["p99"] / on[traffic][traffic]["layer_us"]["p99"] - 1))
-    costs = ", ".join(f"{100 * share:+.1f} % in {traffic}" for traffic, share in worth)
-    dear = [traffic for traffic, share in worth if share >= TIE]
-    told = f"With the plan of the other phase the P99 layer time changes by {costs}: "
-    told += (
-        f"two plans are worth having for {listed(dear)}."
-        if dear
-        else "a tie of the cost model (under 5 %), one plan will do."
-    )
+    told = "Seconds do not tell: the model's widths are not known (say --model)." if assumed else _worth(on)
     series = tuple(
         Series(name=f"plan for {planned}", values=tuple(on[traffic][planned]["layer_us"]["p99"] for traffic in phases))
         for planned in phases
@@ -131,7 +142,7 @@ def _cross(cross: Mapping[str, Any]) -> Section:
             for planned in phases
         )
         + ".",
-        conclusion=told,
+        conclusion=_drawn(on, assumed),
         chart=Bars(
             rows=tuple(f"{traffic} traffic" for traffic in phases), row="traffic", series=series,
             value="P99 layer time, µs", form="{:,.1f}",
@@ -140,6 +151,23 @@ def _cross(cross: Mapping[str, Any]) -> Section:
     share = f"{cross['differing_experts']:,} of {cross['placed_experts']:,}"
     lead = f"The plans differ in {share} placed experts, ranks renamed where that is free. {told}"
     return Section(name="cross", title="Are two plans worth it?", lead=lead, blocks=(figure, _figures(on)))
+
+
+def _drawn(on: Mapping[str, Any], assumed: bool) -> str:
+    """Which plan is the faster one on the traffic of each phase."""
+    if assumed:
+        return "Drawn for widths that are only assumed: nothing follows from them."
+    said = []
+    for traffic, plans in on.items():
+        times = {planned: one["layer_us"]["p99"] for planned, one in plans.items()}
+        best = min(times, key=times.__getitem__)
+        alike = len({f"{one:.1f}" for one in times.values()}) == 1
+        said.append(
+            f"on {traffic} traffic both take {times[best]:,.1f} µs"
+            if alike
+            else f"on {traffic} traffic the plan for {best} is the faster one ({times[best]:,.1f} µs)"
+        )
+    return f"P99 {', '.join(said)}."
 
 
 def _figures(on: Mapping[str, Any]) -> Table:

@@ -22,7 +22,7 @@ from easybalance_sim.report.sections import (
     stress,
 )
 from easybalance_sim.report.sections.sides import SIDES, in_brackets
-from easybalance_sim.report.words import duration, many, size
+from easybalance_sim.report.words import band_words, duration, many, size
 
 SECTIONS: tuple[Callable[[Mapping[str, Any]], Section | None], ...] = (
     gain.section,
@@ -102,10 +102,9 @@ def key_facts(report: Mapping[str, Any]) -> tuple[Fact, ...]:
     """The few numbers that decide."""
     band, moved = report["cost"]["band_p90"], report["migration"]
     known = not report["model"]["assumed"]
-    share = report["gain"]["share_of_floor"]
     return (
         _pair(report, "P99 rank imbalance", ("rank_imbalance", "p99"), "{:.3f}"),
-        _pair(report, "P99 layer time, µs", ("layer_us", "p99"), "{:.1f}", f"error band ±{100 * band:.0f} %" * known),
+        _pair(report, "P99 layer time, µs", ("layer_us", "p99"), "{:.1f}", _how_sure(band, known)),
         _pair(report, "Cross-node bytes per token", ("cross_node_bytes_per_token",), "{:,.0f}"),
         Fact(
             label="Expert memory of a rank",
@@ -117,12 +116,22 @@ def key_facts(report: Mapping[str, Any]) -> tuple[Fact, ...]:
             value=f"{many(moved['moves'], 'expert')}" if moved["moves"] else "none",
             note=f"{size(moved['bytes'])}, {duration(moved['seconds'] or 0.0)}" if moved["moves"] else "",
         ),
-        Fact(
-            label="Share of what could be had",
-            value="nothing to gain" if share is None else f"{100 * share:.0f} %" if share > 0 else "none",
-            note="of the gain of a plan made from the judged traffic",
-        ),
+        _share(report),
     )  # fmt: skip
+
+
+def _how_sure(band: float, known: bool) -> str:
+    return f"error band {band_words(band)}" if known else "of assumed widths, say --model"
+
+
+def _share(report: Mapping[str, Any]) -> Fact:
+    label, share = "Share of what could be had", report["gain"]["share_of_floor"]
+    if share is not None:
+        value = f"{100 * share:.0f} %" if share > 0 else "none"
+        return Fact(label=label, value=value, note="of the gain of a plan made from the judged traffic")
+    if report["gain"]["share_of_possible"] is None:
+        return Fact(label=label, value="nothing to gain", note="the baseline is at the bound")
+    return Fact(label=label, value="none", note="a plan made from the judged traffic is no better than the baseline")
 
 
 def _pair(report: Mapping[str, Any], label: str, path: tuple[str, ...], form: str, note: str = "") -> Fact:

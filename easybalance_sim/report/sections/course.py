@@ -9,7 +9,7 @@ from typing import Any
 from easybalance_sim.report.charts.lines import Event, Line, Lines
 from easybalance_sim.report.charts.panels import Panels
 from easybalance_sim.report.content import Figure, Section
-from easybalance_sim.report.sections.sides import SIDES, excess_removed, side_names, takes
+from easybalance_sim.report.sections.sides import SIDES, excess_removed, nothing_to_even, side_names, takes
 from easybalance_sim.report.words import many
 
 BURST, MOST_BURSTS = 2.0, 4
@@ -25,9 +25,7 @@ def section(report: Mapping[str, Any]) -> Section | None:
     return Section(
         name="course",
         title="How does it hold over time?",
-        lead="Each point is "
-        + ("a window" if over_time["windows_per_point"] == 1 else f"{over_time['windows_per_point']} windows in a row")
-        + "; dotted lines mark bursts and workloads that take the lead.",
+        lead=nothing_to_even(report) or _evener(over_time),
         blocks=(_imbalance(report, over_time), _steps(report, over_time)),
     )
 
@@ -44,7 +42,8 @@ def _evener(over_time: Mapping[str, Any]) -> str:
     worse = sum(new > old for old, new in pairs)
     what = "windows" if over_time["windows_per_point"] == 1 else "stretches of windows"
     said = f"The plan is more even in {evener:,} of {len(pairs):,} {what}"
-    return f"{said} and less even in {worse:,}. {_trend(over_time)}" if worse else f"{said}. {_trend(over_time)}"
+    said += f" and less even in {worse:,}." if worse else "."
+    return f"{said} {_trend(over_time)}".rstrip()
 
 
 def _trend(over_time: Mapping[str, Any]) -> str:
@@ -57,8 +56,10 @@ def _trend(over_time: Mapping[str, Any]) -> str:
         old, new = (sum(values) / len(pairs) for values in zip(*pairs, strict=True))
         shares.append(excess_removed(old, new))
     first, second = shares
+    if first is None and second is None:
+        return "The baseline leaves nothing to even out."
     if first is None or second is None:
-        return "There is nothing to even out in part of it."
+        return f"In the {'first' if first is None else 'second'} half the baseline leaves nothing to even out."
     excess = "the baseline's excess in the first half"
     said = f"It {takes(first, excess)} and {takes(second, 'it in the second')}"
     if first <= 0 and second <= 0:
@@ -76,25 +77,44 @@ def _imbalance(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> Figur
         Lines(lines=_lines(report, over_time, stat), x=_axis(report, over_time), y=title, events=events)
         for stat, title in (("mean", "mean over layers"), ("worst", "worst layer"))
     )
-    worst, place = max((value, place) for place, value in enumerate(over_time["plan"]["worst"]) if value is not None)
-    tokens = over_time["step_tokens"][place]
-    usual = median(over_time["step_tokens"])
-    why = ""
-    if tokens < usual / BURST:
-        why = ", where steps are small: few tokens cannot be even"
-    elif tokens > usual * BURST:
-        why = ", in a burst"
+    said = _spoken(events, over_time["leading"])
     return Figure(
         name="over_time",
         title="Rank imbalance over time",
         alt=(
             f"Lines over {many(len(over_time['window']), 'point')} in time, baseline and plan, mean over layers and "
-            f"worst layer. {_spoken(events)}"
+            f"worst layer. {said}"
         ),
-        conclusion=f"{_evener(over_time)} The plan's worst layer reaches {worst:.3f} in window "
-        f"{over_time['window'][place]}{why}. {_spoken(events)}",
+        conclusion=f"Each point is {_point(over_time)}, dotted lines mark bursts and workloads that have most of the "
+        f"running requests. {'' if nothing_to_even(report) else _worst(over_time)}{said}",
         chart=Panels(panels=panels),
     )
+
+
+def _point(over_time: Mapping[str, Any]) -> str:
+    joined = over_time["windows_per_point"]
+    return "a window" if joined == 1 else f"{joined} windows in a row"
+
+
+def _worst(over_time: Mapping[str, Any]) -> str:
+    worst, place = max((value, place) for place, value in enumerate(over_time["plan"]["worst"]) if value is not None)
+    tokens, usual = over_time["step_tokens"][place], median(over_time["step_tokens"])
+    why = ""
+    if tokens < usual / BURST:
+        why = ", where steps are small: few tokens cannot be even"
+    elif tokens > usual * BURST:
+        why = ", in a burst"
+    return f"The plan's worst layer reaches {worst:.3f} in {_when(over_time, place)}{why}. "
+
+
+def _when(over_time: Mapping[str, Any], place: int) -> str:
+    """The windows of a point; the first of them is what it is drawn at."""
+    window = over_time["window"]
+    if over_time["windows_per_point"] == 1:
+        return f"window {window[place]}"
+    if place + 1 == len(window):
+        return f"the windows from {window[place]} on"
+    return f"windows {window[place]} to {window[place + 1] - 1}"
 
 
 def _lines(report: Mapping[str, Any], over_time: Mapping[str, Any], stat: str) -> tuple[Line, ...]:
@@ -117,31 +137,45 @@ def _axis(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> str:
 
 
 def _steps(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> Figure:
-    tokens, usual = over_time["step_tokens"], median(over_time["step_tokens"])
+    tokens = over_time["step_tokens"]
     kind = "window" if report["trace"]["kind"] == "counts" else "step"
-    most = max(tokens)
-    told = (
-        f"A {kind} has {usual:,.0f} tokens in the median and {most:,.0f} at most ({most / max(usual, 1e-9):.1f} times)."
-    )
-    told += (
-        " Bursts decide memory and buffers; small ones look uneven whatever the plan."
-        if most > BURST * usual
-        else " There is no burst: steps are of one kind."
-    )
     x = tuple(float(one) for one in over_time["window"])
     return Figure(
         name="step_tokens",
-        title=f"Tokens of a {kind}",
-        alt=f"Line of tokens per {kind} over time, from {min(tokens):,.0f} to {most:,.0f}.",
-        conclusion=told,
+        title=f"Judged tokens per {kind}",
+        alt=f"Line of judged tokens per {kind}, the mean of each point, from {min(tokens):,.0f} to {max(tokens):,.0f}.",
+        conclusion=_tokens(report, over_time),
         chart=Lines(
             lines=(Line(name="tokens", x=x, y=tuple(tokens)),),
             x=_axis(report, over_time),
-            y=f"tokens per {kind}",
+            y=f"judged tokens per {kind}, mean",
             events=_events(over_time),
             y_from=0.0,
         ),
     )
+
+
+def _tokens(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> str:
+    """What a point averages, and how far single steps go beyond it."""
+    tokens, usual = over_time["step_tokens"], median(over_time["step_tokens"])
+    counts, joined = report["trace"]["kind"] == "counts", over_time["windows_per_point"]
+    sizes = f"{usual:,.0f} judged tokens at the median point and {max(tokens):,.0f} at the highest"
+    sizes += f" ({max(tokens) / usual:.1f} times)" if usual else ""
+    if counts and joined == 1:
+        said = f"A window has {sizes}."
+    else:
+        said = f"On average over {_point(over_time)} a {'window' if counts else 'step'} has {sizes}."
+    if max(tokens) > BURST * usual:
+        said += " Bursts decide memory and buffers; small ones look uneven whatever the plan." * (
+            not nothing_to_even(report)
+        )
+    else:
+        said += " No point is a burst; one that is shorter than a point cannot be seen here."
+    sent = report["memory"]["dispatch_buffer"]["sent_per_rank"]
+    if not counts and sent > max(tokens):
+        held = ", which its dispatch buffer must hold" if report["cluster"]["ranks"] > 1 else ""
+        said += f" Single steps go beyond: in the fullest, one rank alone has {sent:,} tokens{held}."
+    return said
 
 
 def _events(over_time: Mapping[str, Any]) -> tuple[Event, ...]:
@@ -165,10 +199,15 @@ def _leads(leading: Sequence[str]) -> list[tuple[int, str]]:
     return found
 
 
-def _spoken(events: Sequence[Event]) -> str:
-    if not events:
-        return "Nothing marked happened: no burst, no workload takes the lead."
-    bursts = sum(event.name.startswith("burst") for event in events)
-    leads = len(events) - bursts
-    parts = [many(bursts, "burst")] * bool(bursts) + [f"{many(leads, 'change')} of the leading workload"] * bool(leads)
+def _spoken(events: Sequence[Event], leading: Sequence[str] | None) -> str:
+    """leading: as in the report, None = nothing is known of workloads."""
+    leads = _leads(leading or ())
+    bursts = len(events) - len(leads)
+    parts = [many(bursts, "burst") if bursts else "no burst"]
+    if len(leads) == 1:
+        parts.append(f"one workload that leads ({leads[0][1]})")
+    elif leads:
+        parts.append(f"{many(len(leads) - 1, 'change')} of the leading workload")
+    elif leading is not None:
+        parts.append("no workload that has most of the requests")
     return f"Marked: {' and '.join(parts)}."

@@ -8,8 +8,8 @@ from typing import Any
 from easybalance_sim.report import plan_words
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Figure, Section, Table
-from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent, side_names
-from easybalance_sim.report.words import change, course
+from easybalance_sim.report.sections.sides import SIDES, excess_removed, nothing_to_even, percent, side_names
+from easybalance_sim.report.words import band_words, change, course
 
 STATS = ("p50", "p95", "p99")
 MORE_EXPERTS = 1.05
@@ -23,14 +23,22 @@ def section(report: Mapping[str, Any]) -> Section:
     return Section(
         name="gain",
         title="What does the plan win?",
-        lead=f"The busiest rank decides how long a layer takes; 1.0 is perfect balance. {_judged(report)}",
+        lead=_lead(report),
         blocks=(_imbalance(report), _layer_time(report), _numbers(report)),
     )
 
 
-def _judged(report: Mapping[str, Any]) -> str:
-    text = plan_words.judged_on(report)
-    return f"{text[0].upper()}{text[1:]}."
+def _lead(report: Mapping[str, Any]) -> str:
+    """The usual case; the headline has the tail."""
+    idle = nothing_to_even(report)
+    if idle:
+        return idle
+    old, new = (report[side]["rank_imbalance"]["mean"] for side in SIDES)
+    said = f"On average the busiest rank, which decides how long a layer takes, {course(old, new)} times the mean load"
+    if report["model"]["assumed"]:
+        return f"{said}."
+    old, new = (report[side]["layer_us"]["p50"] for side in SIDES)
+    return f"{said}, and the median layer time {course(old, new, '{:.1f}')} µs."
 
 
 def balance(report: Mapping[str, Any]) -> str:
@@ -38,12 +46,12 @@ def balance(report: Mapping[str, Any]) -> str:
     old, new = (report[side]["rank_imbalance"]["p99"] for side in SIDES)
     said = f"P99 rank imbalance {course(old, new)}"
     removed = excess_removed(old, new)
+    if new > old and f"{old:.3f}" != f"{new:.3f}":
+        return f"{said}: the plan is less even than the baseline."
     if removed is None:
         return f"{said}: ranks are even without the plan, there is nothing to gain."
     if f"{old:.3f}" == f"{new:.3f}":
         return f"{said}: the plan changes nothing there."
-    if new > old:
-        return f"{said}: the plan is less even than the baseline."
     return f"{said}: {percent(removed)} of what is above perfect balance (1.0) is gone."
 
 
@@ -53,16 +61,17 @@ def time(report: Mapping[str, Any]) -> str:
         return "Seconds decide nothing here: the model's widths are not known (say --model)."
     old, new = (report[side]["layer_us"]["p99"] for side in SIDES)
     said, band = f"P99 layer time {course(old, new, '{:.1f}')} µs", report["cost"]["band_p90"]
-    if f"{old:.1f}" == f"{new:.1f}" or not old:
+    if f"{old:.1f}" == f"{new:.1f}":
         return f"{said}: no time is gained or lost."
+    if not old:
+        return f"{said}: the plan takes time where the baseline takes none."
     size = abs(new / old - 1)
     if size < HARDLY:
         return f"P99 layer time hardly changes ({old:.1f} → {new:.1f} µs): no time is gained or lost."
-    known = f"the cost model's own error (±{100 * band:.0f} %)" if band else "an error that is not known"
-    told = "a smaller change than" if size <= band else "a larger change than"
     if not band:
         return f"{said} ({change(old, new)}), by a cost model whose error is not known."
-    return f"{said} ({change(old, new)}), {told} {known}."
+    told = "a smaller change than" if size <= band else "a larger change than"
+    return f"{said} ({change(old, new)}), {told} the cost model's own error ({band_words(band)})."
 
 
 def _imbalance(report: Mapping[str, Any]) -> Figure:
@@ -86,9 +95,15 @@ def _imbalance(report: Mapping[str, Any]) -> Figure:
         name="rank_imbalance",
         title="Rank load: busiest rank over the mean",
         alt=f"Bars of rank imbalance over windows and layers: {', '.join(pairs)}.",
-        conclusion=f"{balance(report)} Taken over {_over(report)}.",
+        conclusion=f"{_spread(report)} Taken over {_over(report)}.",
         chart=chart,
     )
+
+
+def _spread(report: Mapping[str, Any]) -> str:
+    """What the bars show beside the tail: the usual and the worst case."""
+    usual, worst = (course(*(report[side]["rank_imbalance"][stat] for side in SIDES)) for stat in ("p50", "max"))
+    return f"1.0 is perfect balance; the median {usual}, the worst layer of the worst window {worst}."
 
 
 def _over(report: Mapping[str, Any]) -> str:
@@ -111,23 +126,28 @@ def _layer_time(report: Mapping[str, Any]) -> Figure:
     pairs = (
         f"{row} {old:.1f} before and {new:.1f} after" for row, old, new in zip(rows, *_values(series), strict=True)
     )
-    marks = f" The marks are the error band of ±{100 * band:.0f} %, which both plans share." if band else ""
+    marks = f"The marks are the error band of {band_words(band)}, which both plans share. " if band else ""
     return Figure(
         name="layer_time",
         title="Time of a MoE layer",
         alt=f"Bars of microseconds of a layer over steps and layers: {', '.join(pairs)}.",
-        conclusion=f"{time(report)}{_more_experts(report)}{marks} An engine lies between its ends: all communication "
+        conclusion=f"{_known(report)}{_more_experts(report)}{marks}An engine lies between its ends: all communication "
         "hidden, or nothing.",
         chart=Bars(rows=rows, row="percentile", series=tuple(series), value="layer time, µs", form="{:,.1f}"),
     )
 
 
+def _known(report: Mapping[str, Any]) -> str:
+    return "Drawn for widths that are only assumed: nothing follows from them. " if report["model"]["assumed"] else ""
+
+
 def _more_experts(report: Mapping[str, Any]) -> str:
     """Why a more even plan can be slower: every active expert has its weights read."""
     old, new = (report[side]["active_experts_per_rank"]["mean"] for side in SIDES)
-    if report["plan"]["layer_us"]["p99"] <= report["baseline"]["layer_us"]["p99"] or new < MORE_EXPERTS * old:
+    slower = report["plan"]["layer_us"]["p99"] > report["baseline"]["layer_us"]["p99"]
+    if report["model"]["assumed"] or not slower or new < MORE_EXPERTS * old:
         return ""
-    return f" A rank reads the weights of more experts in a step ({old:.2f} → {new:.2f}), which small steps feel."
+    return f"A rank reads the weights of more experts in a step ({old:.2f} → {new:.2f}), which small steps feel. "
 
 
 def _values(series: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -15,6 +15,9 @@ from easybalance_sim.report.words import course, many
 
 KINDS = {"node_bytes_per_token": ("node", "nodes"), "rank_bytes_per_token": ("rank", "ranks")}
 
+SAME = 0.02
+"""Of what a rank or node takes in: less is no change."""
+
 
 def section(report: Mapping[str, Any]) -> Section | None:
     """Matrices before and after; None where there is one rank, which sends nothing."""
@@ -24,7 +27,7 @@ def section(report: Mapping[str, Any]) -> Section | None:
     left_out = [
         f"{report['cluster'][plural]:,} {plural}" for key, (_, plural) in KINDS.items() if not _there(report, key)
     ]
-    lead = _across(report)
+    lead = f"{_across(report)} {_verdict(report)}".rstrip()
     if left_out:
         lead += f" Matrices of {' and of '.join(left_out)} are too large for a report and left out."
     return Section(name="links", title="What crosses the links?", lead=lead, blocks=tuple(blocks))
@@ -52,11 +55,7 @@ def _across(report: Mapping[str, Any]) -> str:
 def _matrix(report: Mapping[str, Any], key: str) -> Figure:
     kind, plural = KINDS[key]
     before, after = (_pairs(report, side, key) for side in SIDES)
-    old, new = _others(before), _others(after)
     ids = tuple(range(len(after)))
-    told = f"What {plural} send to one another {course(old, new, '{:,.0f}')} bytes per token{in_brackets(old, new)}"
-    most = (f"{_busiest(one):.2f}" for one in (before, after))
-    told += f"; the {kind} that receives most takes {' times the mean before and '.join(most)} after"
     expected = " Count traces do not tell senders: they count as uniform." if report["cost"]["expected_values"] else ""
     return Figure(
         name=f"{kind}_bytes",
@@ -65,7 +64,7 @@ def _matrix(report: Mapping[str, Any], key: str) -> Figure:
             f"Two heat maps of {len(ids)} × {len(ids)} {plural}, baseline and plan: the fullest pair of different "
             f"{plural} carries {_fullest(before):,.0f} bytes per token before and {_fullest(after):,.0f} after."
         ),
-        conclusion=f"{told}. {_verdict(before, after)}{expected}",
+        conclusion=f"{_sent(kind, plural, before, after)}{expected}",
         chart=HeatMap(
             panels=(Panel(title="baseline", values=before), Panel(title="plan", values=after)),
             rows=ids, columns=ids, row=f"from {kind}", column=f"to {kind}", value="bytes per token", form="{:,.0f}",
@@ -78,16 +77,44 @@ def _pairs(report: Mapping[str, Any], side: str, key: str) -> FloatArray:
     return values.round(1)
 
 
-def _verdict(before: FloatArray, after: FloatArray) -> str:
-    """What to conclude: links are as busy as the one that takes in most."""
-    first, second = (float(_received(one).max()) for one in (before, after))
-    if second > first == 0:
-        return "Links that were idle carry copies now: watch communication."
-    if second < 0.98 * first:
-        return f"The busiest link carries {100 * (1 - second / first):.0f} % less: communication can get faster."
-    if second > 1.02 * first > 0:
-        return f"The busiest link carries {100 * (second / first - 1):.0f} % more: watch communication."
-    return "The busiest link carries as much as before: the plan is no matter for communication."
+def _sent(kind: str, plural: str, before: FloatArray, after: FloatArray) -> str:
+    """What one sends to others in all, and what the fullest takes in."""
+    old, new = _others(before), _others(after)
+    if not old and not new:
+        return f"No {kind} sends anything to another, with either plan."
+    most = [float(_received(one).max()) for one in (before, after)]
+    return (
+        f"What {plural} send to one another {course(old, new, '{:,.0f}')} bytes per token{in_brackets(old, new)}; the "
+        f"{kind} that takes in most: {most[0]:,.0f} before, {most[1]:,.0f} after ({_busiest(before):.2f} and "
+        f"{_busiest(after):.2f} times the mean)."
+    )
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    """What to conclude, from the slowest tier that anything crosses: a tier is as slow as who takes in most of it."""
+    for key, (kind, plural) in KINDS.items():
+        if not _shown(report, key):
+            # What crosses nodes is slower than all that is shown of ranks.
+            if kind == "node" and report["cluster"]["nodes"] > 1:
+                return ""
+            continue
+        first, second = (float(_received(_pairs(report, side, key)).max()) for side in SIDES)
+        if first or second:
+            return _compared(kind, plural, first, second)
+    return ""
+
+
+def _compared(kind: str, plural: str, first: float, second: float) -> str:
+    if not first:
+        return f"Between {plural} nothing was sent before: watch communication."
+    share = second / first - 1
+    if share < -SAME:
+        return f"The {kind} that takes in most takes in {100 * -share:.0f} % less: communication can get faster."
+    if share > SAME:
+        return f"The {kind} that takes in most takes in {100 * share:.0f} % more: watch communication."
+    return (
+        f"The {kind} that takes in most takes in as much as before: the plan is no matter for bytes between {plural}."
+    )
 
 
 def _received(pairs: FloatArray) -> FloatArray:

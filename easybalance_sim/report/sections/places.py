@@ -12,7 +12,7 @@ from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.heat_map import HeatMap, Panel
 from easybalance_sim.report.charts.lines import Bound, Line, Lines
 from easybalance_sim.report.content import Block, Chart, Figure, Section
-from easybalance_sim.report.sections.sides import SIDES, layer_ids, over_mean
+from easybalance_sim.report.sections.sides import SIDES, layer_ids, nothing_to_even, over_mean
 from easybalance_sim.report.words import course, many
 
 FEW_LAYERS = 4
@@ -41,7 +41,7 @@ def _evener(report: Mapping[str, Any]) -> str:
 
 
 def _lead(report: Mapping[str, Any]) -> str:
-    said = _evener(report)
+    said = nothing_to_even(report) or _evener(report)
     if not (report.get("maps") or {}).get("expert_tokens"):
         said += " Maps of experts and ranks need a replay of the trace, and are left out where they are too large."
     return said
@@ -65,7 +65,7 @@ def _layers(report: Mapping[str, Any]) -> Figure:
             f"Rank imbalance of {many(len(ids), 'layer')}, mean and P99 over windows, baseline and plan: the plan's "
             f"mean runs from {min(after['mean']):.3f} to {max(after['mean']):.3f}."
         ),
-        conclusion=f"{_evener(report)} {_most_uneven(ids[worst], old, new)}",
+        conclusion=f"Mean and P99 over windows. {_most_uneven(ids[worst], old, new)}",
         chart=_layer_chart(report, ids),
     )
 
@@ -74,7 +74,9 @@ def _most_uneven(layer: int, old: float, new: float) -> str:
     if new < EVEN_LAYER:
         return "No layer is left with anything to even out."
     moved = course(old, new)
-    return f"Its most uneven layer is {layer}, where the mean {moved}: there a longer search, or more slots, pay most."
+    return (
+        f"The plan's most uneven layer is {layer}: there the mean {moved}, and a longer search or more slots pay most."
+    )
 
 
 def _layer_chart(report: Mapping[str, Any], ids: tuple[int, ...]) -> Chart:
@@ -99,13 +101,14 @@ def _experts(report: Mapping[str, Any]) -> Figure:
     middle = float(np.median(_known(values).max(axis=1)))
     if most < EVEN:
         told = (
-            "Over all judged traffic the experts are chosen evenly: what imbalance there is comes from single windows."
+            "Over all judged traffic the experts are chosen evenly; what imbalance there is comes from single windows."
         )
     else:
         told = (
             f"Expert {expert} of layer {ids[row]} takes {most:.2f} times the mean of its layer; in the median layer "
-            f"the busiest expert takes {middle:.2f} times. Such skew is what replicas are for."
+            f"the busiest expert takes {middle:.2f} times."
         )
+        told += "" if report["cluster"]["ranks"] == 1 else " Such skew is what replicas are for."
     if idle:
         told += f" {many(idle, 'expert')} (over all layers) got no token."
     return Figure(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from easybalance_sim.cost.memory import USABLE_HBM_FRAC
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Fact, Facts, Figure, Section
 from easybalance_sim.report.sections.sides import SIDES
@@ -61,7 +62,7 @@ def _memory(report: Mapping[str, Any]) -> Facts:
             Fact(
                 label="KV cache lost to its additional slots",
                 value=_lost(lost, share),
-                note="" if lost is None or share is None else f"{100 * share:.2g} % of the KV cache",
+                note="" if lost is None or share is None else f"{_percent(share)} of the KV cache",
             ),
             Fact(label="one more slot in every layer", value=size(memory["bytes_per_redundant_slot"])),
             Fact(label="staging of experts that arrive", value=size(memory["staging_bytes"])),
@@ -73,7 +74,7 @@ def _memory(report: Mapping[str, Any]) -> Facts:
             Fact(label="activations of the fullest step", value=size(memory["activation_bytes"])),
             Fact(
                 label="experts and staging",
-                value=UNKNOWN if taken is None else f"{100 * taken:.2g} % of the GPU's memory",
+                value=UNKNOWN if taken is None else f"{_percent(taken)} of the GPU's memory",
                 note="; ".join(memory["warnings"]),
             ),
         ),
@@ -83,7 +84,15 @@ def _memory(report: Mapping[str, Any]) -> Facts:
 def _lost(tokens: int | None, share: float | None) -> str:
     if tokens is not None:
         return f"{tokens:,} tokens"
-    return UNKNOWN if share is None else f"{100 * share:.2g} %"
+    return UNKNOWN if share is None else _percent(share)
+
+
+def _percent(share: float) -> str:
+    """With two digits; no more of small ones than can be read."""
+    value = 100 * share
+    if 0 < value < 0.01:
+        return "less than 0.01 %"
+    return f"{value:,.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
 def _experts(report: Mapping[str, Any]) -> str:
@@ -91,7 +100,20 @@ def _experts(report: Mapping[str, Any]) -> str:
     taken = report["memory"].get("expert_memory_frac")
     if taken is None:
         return "What share of the GPU the experts take is not known."
-    return f"Experts and staging take {100 * taken:.2g} % of the GPU's memory."
+    said = f"Experts and staging take {_percent(taken)} of the GPU's memory"
+    if taken <= USABLE_HBM_FRAC:
+        return f"{said}."
+    return f"{said}, of which engines use {_percent(USABLE_HBM_FRAC)}: they do not fit."
+
+
+def _steps(memory: Mapping[str, Any]) -> str:
+    """What the fullest step overflows; nothing is left of the memory where the experts themselves do not fit."""
+    taken, warnings = memory.get("expert_memory_frac"), memory["warnings"]
+    if warnings:
+        return f"Watch out: {'; '.join(warnings)}."
+    if taken is None:
+        return "Whether a step overflows is not known."
+    return "No step overflows." if taken <= USABLE_HBM_FRAC else "No step has room."
 
 
 def _bars(report: Mapping[str, Any]) -> Figure:
@@ -105,12 +127,11 @@ def _bars(report: Mapping[str, Any]) -> Figure:
     )
     known = [(name, value) for name, value in parts if value is not None]
     told = "; ".join(f"{name} {size(value)}" for name, value in known)
-    warnings = memory["warnings"]
     return Figure(
         name="memory_of_a_rank",
         title="Memory of the fullest rank",
         alt=f"Bars of memory: {told}.",
-        conclusion=f"{_experts(report)} {'Watch out: ' * bool(warnings)}{'; '.join(warnings) or 'No step overflows'}.",
+        conclusion=f"{_experts(report)} {_steps(memory)}",
         chart=Bars(
             rows=tuple(name for name, _ in known), row="what",
             series=(Series(name="MB", values=tuple(round(value / 1e6, 3) for _, value in known)),), value="MB of a GPU",

@@ -8,7 +8,7 @@ from typing import Any
 from easybalance_sim.report import plan_words
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Figure, Section
-from easybalance_sim.report.sections.sides import SIDES, excess_removed, percent, side_names, takes
+from easybalance_sim.report.sections.sides import SIDES, excess_removed, nothing_to_even, percent, side_names, takes
 
 _EXCESS = "the baseline's mean excess over perfect balance"
 GAP = 0.2
@@ -20,23 +20,19 @@ def section(report: Mapping[str, Any]) -> Section:
     blocks: list[Block] = []
     if report.get("fit"):
         blocks.append(_promised(report))
-        if report["fit"].get("cross_validation"):
+        if report["fit"].get("cross_validation") and not nothing_to_even(report):
             blocks.append(_folds(report))
     blocks.append(_ceiling(report))
     return Section(
         name="proof",
         title="Does it hold on other traffic?",
-        lead=_sentence(plan_words.room(report)),
+        lead=_kept(report),
         blocks=tuple(blocks),
     )
 
 
 def _held_out(report: Mapping[str, Any]) -> bool:
     return bool(report["split"]["held_out_windows"])
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _removed(before: Mapping[str, Any], after: Mapping[str, Any], key: str) -> float | None:
@@ -75,11 +71,12 @@ def _promised(report: Mapping[str, Any]) -> Figure:
     both = [[float(one["mean"]) for one in ones] for ones in list(zip(*steps, strict=True))[1:]]
     series = tuple(Series(name=name, values=tuple(of)) for name, of in zip(side_names(report), both, strict=True))
     pairs = ", ".join(f"{row} {old:.3f} and {new:.3f}" for row, old, new in zip(rows, *both, strict=True))
+    moves = ", ".join(f"{old:.3f} → {new:.3f} ({row})" for row, old, new in zip(rows, *both, strict=True))
     return Figure(
         name="promised_and_kept",
         title="Promised and kept: mean rank imbalance",
         alt=f"Bars of mean rank imbalance, baseline and plan: {pairs}.",
-        conclusion=_kept(report),
+        conclusion=f"From baseline to plan: {moves}.",
         chart=Bars(
             rows=rows, row="traffic", series=series, value="mean rank imbalance", form="{:.3f}", start=1.0
         ),
@@ -127,14 +124,23 @@ def _folds(report: Mapping[str, Any]) -> Figure:
     )  # fmt: skip
 
 
+def _of_the_way(possible: float) -> str:
+    return f"takes {percent(possible)}" if possible > 0 else "takes nothing"
+
+
 def _ceiling(report: Mapping[str, Any]) -> Figure:
     before, after = (report[side]["rank_imbalance"]["mean"] for side in SIDES)
     floor, bound = report["floor"]["rank_imbalance"]["mean"], report["plan"]["lower_bound_per_window"]["mean"]
     rows = (*side_names(report), "made from this traffic", "lower bound of its slots")
     values = (before, after, floor, bound)
     share, possible = report["gain"]["share_of_floor"], report["gain"]["share_of_possible"]
-    if share is None or possible is None:
+    if possible is None:
         told = "Nothing can be gained here: no plan with these slots is better than the baseline."
+    elif share is None:
+        told = (
+            "A plan made from this very traffic is no better than the baseline. The bound that no plan with these "
+            f"slots goes below leaves room, of which this one {_of_the_way(possible)}."
+        )
     elif share <= 0:
         told = "The plan gains nothing of what could be had."
     else:

@@ -8,7 +8,8 @@ from typing import Any
 from easybalance_sim.report import plan_words
 from easybalance_sim.report.charts.shares import Part, Shares
 from easybalance_sim.report.content import Fact, Facts, Figure, Section
-from easybalance_sim.report.sections.sides import SIDES, side_names
+from easybalance_sim.report.sections.sides import SIDES, nothing_to_even, side_names
+from easybalance_sim.report.words import band_words
 
 PARTS = ("dispatch", "expert", "combine")
 
@@ -25,7 +26,7 @@ def _lead(report: Mapping[str, Any]) -> str:
     if report["model"]["assumed"]:
         return "They are not: the model's widths are not known, so only token counts decide (say --model)."
     drawn = "Steps are drawn from counts, so tails are those of the draws. " if cost["expected_values"] else ""
-    rows = f"nine of ten measured rows lie within ±{100 * band:.0f} %." if band else "how far it errs is not known."
+    rows = f"nine of ten measured rows lie within {band_words(band)}." if band else "how far it errs is not known."
     if cost["calibrated"]:
         return f"{drawn}Every part was measured on this GPU and width; {rows}"
     return (
@@ -40,16 +41,12 @@ def _parts(report: Mapping[str, Any]) -> Figure:
         f"{name}: " + ", ".join(f"{part} {100 * one[part]:.0f} %" for part in PARTS)
         for name, one in zip(side_names(report), shares, strict=True)
     )
-    if sent[1] > 0.5:
-        why = "communication decides: a more even plan helps less than fewer bytes would"
-    else:
-        why = "experts decide: balance is worth time"
     return Figure(
         name="time_share",
         title="What a layer's time is made of",
         alt=f"Stacked bars of shares. {told}.",
         conclusion=f"Under the plan {100 * sent[1]:.0f} % of a layer is communication and "
-        f"{100 * shares[1]['expert']:.0f} % experts: {why}.",
+        f"{100 * shares[1]['expert']:.0f} % experts{_decides(report, sent[1])}.",
         chart=Shares(
             rows=side_names(report), row="plan", value="share of the layer time, %", form="{:.0f}",
             parts=tuple(Part(name=part, values=tuple(100 * one[part] for one in shares)) for part in PARTS),
@@ -57,17 +54,31 @@ def _parts(report: Mapping[str, Any]) -> Figure:
     )  # fmt: skip
 
 
+def _decides(report: Mapping[str, Any], sent: float) -> str:
+    """What follows from it; sent: share of communication."""
+    if report["model"]["assumed"]:
+        return ", for widths that are only assumed: nothing follows from it"
+    if nothing_to_even(report):
+        return ""
+    if sent > 0.5:
+        return ": communication decides, a more even plan helps less than fewer bytes would"
+    return ": experts decide, balance is worth time"
+
+
 def _facts(report: Mapping[str, Any]) -> Facts:
     cost = report["cost"]
     model, *why = plan_words.seconds_label(report)
-    band = f"±{100 * cost['band_p90']:.0f} %" if cost["band_p90"] else "not known"
     return Facts(
         name="cost_model",
         title="Where they come from",
         facts=(
             Fact(label="cost model", value=model),
             Fact(label="calibrated", value="yes" if cost["calibrated"] else "no", note="; ".join(why)),
-            Fact(label="error band", value=band, note="90th percentile of the error on rows that it was not fitted on"),
+            Fact(
+                label="error band",
+                value=band_words(cost["band_p90"]),
+                note="90th percentile of the error on rows that it was not fitted on",
+            ),
             Fact(label="communication", value=f"{cost['all_to_all']}, {cost['phase']}", note=cost["communication"]),
             Fact(label="overlap", value=cost["overlap"], note="both ends, all hidden and nothing hidden, are reported"),
         ),

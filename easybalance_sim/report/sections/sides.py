@@ -12,6 +12,8 @@ from easybalance_sim.report.words import change
 
 HARDLY = 0.0005
 """Of a figure: less is no change where one digit behind the point is shown."""
+EVEN = 0.0005
+"""Of an excess over perfect balance: less is none."""
 SIDES = ("baseline", "plan")
 
 
@@ -39,7 +41,16 @@ def over_mean(tokens: Any) -> FloatArray:
 
 def excess_removed(old: float, new: float) -> float | None:
     """Share of the excess of `old` over perfect balance that is gone with `new`; None where there is none."""
-    return (old - new) / (old - 1) if old > 1 + 1e-9 else None
+    return (old - new) / (old - 1) if old > 1 + EVEN else None
+
+
+def nothing_to_even(report: Mapping[str, Any]) -> str:
+    """Why no plan can be more even or less, in a sentence; empty where ranks are uneven under either plan."""
+    if report["cluster"]["ranks"] == 1:
+        return "One rank takes all of it: there is nothing to even out."
+    if all(report[side]["rank_imbalance"]["max"] <= 1 + EVEN for side in SIDES):
+        return "Ranks are even under both plans: there is nothing to even out."
+    return ""
 
 
 def takes(share: float, of: str) -> str:
