@@ -79,9 +79,10 @@ def test_a_server_met_midway_is_no_worse(gptoss: Path) -> None:
 
 
 @needs_gptoss
-def test_the_balance_on_gpt_oss_holds_over_seeds(gptoss: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_the_balance_on_gpt_oss_holds_over_seeds(seeds: int, gptoss: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = []
-    for seed in range(5):
+    for seed in range(seeds):
         settings = Settings(traces=(gptoss / "started.parquet",), ranks=8, slots_per_rank=5, seed=seed)
         report, _ = make_plan(PlanRequest(settings=settings, split="request", policies=("eplb",)), Heard())
         figures.append(by_layer(report, "plan"))
