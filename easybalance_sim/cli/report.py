@@ -12,6 +12,7 @@ from easybalance_sim.cli import options, report_file
 from easybalance_sim.cli.console import Console, Format, emit
 from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,13 @@ def report(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What a command printed with --format json, or a plan.")],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE.html", show_default=False, help="The page [FILE's name, .html]."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE.html",
+            show_default=False,
+            help="The page [FILE's name, .html, if none is there].",
+        ),
     ] = None,
     trace: Annotated[
         list[Path] | None,
@@ -32,9 +39,9 @@ def report(
 ) -> None:
     """Make one HTML page of a saved report: verdict and findings first, then figures with their data; no network.
 
-    FILE is what plan, replay, rebalance, sweep, simulate, capacity, offload or offset printed with --format json, or a
-    plan file. A plan file shows what it was accepted by; with --trace it is replayed as by `ebsim replay`, which adds
-    the maps of load. Exit 0 when the page is written, whatever the verdict in it.
+    FILE is what plan, replay, rebalance, sweep, simulate, capacity, offload, offset or rollout printed with --format
+    json, or a plan file. A plan file shows what it was accepted by; with --trace it is replayed as by `ebsim replay`,
+    which adds the maps of load. Exit 0 when the page is written, whatever the verdict in it.
 
     \b
     Example: ebsim report report.json -o report.html
@@ -44,6 +51,8 @@ def report(
     content = read_saved(file)
     page = output or file.with_suffix(".html")
     report_file.require(page, figures, [file, *(trace or ())], flag="-o")
+    if output is None and page.exists():
+        raise UsageError("is there already", where=str(page), fix=f"say -o {page} to write over it, or name another")
     console = Console()
     document = _document(file, content, trace or [], console)
     try:
@@ -58,7 +67,7 @@ def report(
         emit(json.dumps({"page": str(page), "headline": made.headline.word, "figures": names}, indent=2))
     else:
         beside = f", and as files in {kept(figures)}" if figures else ""
-        emit(filled(f"{made.headline.word}: written to {kept(page)}, {len(names)} figures{beside}"))
+        emit(filled(f"{made.headline.word}: written to {kept(page)}, {many(len(names), 'figure')}{beside}"))
 
 
 def _document(file: Path, content: Mapping[str, Any], traces: list[Path], console: Console) -> Mapping[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ _FIX = "give what a command printed with --format json, or a plan file"
 
 
 def read_saved(path: Path) -> dict[str, Any]:
-    """The JSON object of a report or of a plan file. Raises `UsageError` naming what else the file is."""
+    """The JSON object of a report or of a plan file. Raises `UsageError` naming what else the file is, and a number in
+    it that is not finite."""
     where = str(path)
     if path.is_dir():
         raise UsageError("is a folder, no report", where=where, fix=_FIX)
@@ -50,7 +52,21 @@ def read_saved(path: Path) -> dict[str, Any]:
     for keys, what in OTHERS:
         if keys <= set(found) and not found.get("verdict"):
             raise UsageError(f"is {what}, no report", where=where, fix=_FIX)
+    if odd := next(_not_finite(found, ""), None):
+        raise UsageError(f"{odd}, expected a finite number", where=where, fix="make the report again")
     return found
+
+
+def _not_finite(part: Any, at: str) -> Iterator[str]:
+    """Where numbers stand that no command writes, and what they are: `plan.step_us.p99 is nan`."""
+    if isinstance(part, float) and not math.isfinite(part):
+        yield f"{at} is {part}"
+    elif isinstance(part, dict):
+        for key, one in part.items():
+            yield from _not_finite(one, f"{at}.{key}" if at else key)
+    elif isinstance(part, list):
+        for place, one in enumerate(part):
+            yield from _not_finite(one, f"{at}[{place}]")
 
 
 def is_plan(content: Mapping[str, Any]) -> bool:

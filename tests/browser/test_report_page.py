@@ -143,6 +143,16 @@ def test_every_image_has_words(desk: Opened, report: Page) -> None:
     assert names == [figure.alt for figure in report.figures()]
 
 
+def test_findings_fit_a_phone(desk: Opened) -> None:
+    for width in (400, 320):
+        desk.look(width, "light")
+        fits = "all => all.map(one => one.parentElement.scrollWidth <= one.parentElement.clientWidth)"
+        assert desk.page.eval_on_selector_all(".findings", fits) == [True]
+    desk.keep_screenshot("findings")
+    assert desk.axe() == []
+    desk.look(1280, "light")
+
+
 def test_the_links_hold_the_data(desk: Opened, report: Page) -> None:
     links = desk.page.eval_on_selector_all("a[download]", "all => all.map(one => [one.download, one.href])")
     found = {name: unquote(address.partition(",")[2]) for name, address in links}

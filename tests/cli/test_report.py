@@ -123,6 +123,8 @@ def test_a_place_that_does_not_do_is_refused_before_the_run(folder: Path, flags:
         ("part.json", '{"verdict": 1, "baseline": {}, "plan": {}, "cost": {}, "gain": {}}', "part.json: "),
         ("precheck.json", '{"lint": [], "replay": null}', "nothing was replayed"),
         ("notes.txt", "words", "is no JSON"),
+        ("edited.json", '{"plan": {"us": [1.0, NaN]}}', "plan.us[1] is nan, expected a finite number"),
+        ("huge.json", '{"plan": {"us": -1e999}}', "plan.us is -inf, expected a finite number"),
     ],
 )
 def test_what_is_no_report_is_named_in_one_line(tmp_path: Path, name: str, content: str, says: str) -> None:
@@ -146,6 +148,9 @@ def test_traces_folders_and_files_that_are_read_are_refused(folder: Path, tmp_pa
     (tmp_path / "saved.html").write_text("{}")
     (tmp_path / "page.html").write_text("\n<!DOCTYPE html><html></html>")
     assert "the run reads or writes this file" in one_line(made(tmp_path, "saved.html"))
+    (tmp_path / "saved.json").write_text("{}")
+    assert "saved.html: is there already" in one_line(made(tmp_path, "saved.json"))
+    assert (tmp_path / "saved.html").read_text() == "{}"
     assert "absent.html: cannot read: No such file" in one_line(made(tmp_path, "absent.html"))
     assert "page.html: is a page already" in one_line(made(tmp_path, "page.html"))
     assert (tmp_path / "saved.html").read_text() == "{}"

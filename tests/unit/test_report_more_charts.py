@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -79,6 +80,17 @@ def test_parts_have_their_number_where_there_is_room() -> None:
 def test_events_of_panels_are_named_once() -> None:
     found = texts(PANELS)
     assert found.count("burst") == 1 and found.count("seconds") == 1 and {"waiting", "running"} <= set(found)
+
+
+def test_names_of_events_do_not_lie_on_one_another() -> None:
+    """Near ones stand side by side, names that come again stand once, each mark is there."""
+    found = (Event(x=5.0, name="a"), Event(x=4.9, name="b"), Event(x=5.1, name="b"), Event(x=9.0, name="b"))
+    chart = Lines(lines=(Line(name="", x=(0.0, 10.0), y=(1.0, 2.0)),), x="s", y="v", events=found)
+    labels = re.findall(r"translate\(([\d.]+) [^<>]*>([ab])</text>", svg_of(chart, "a"))
+    assert [name for _, name in labels] == ["b", "a", "b"]
+    places = [float(x) for x, _ in labels]
+    assert min(after - before for before, after in pairwise(places)) > 8
+    assert svg_of(chart, "a").count("stroke-dasharray: 0.9") == len(found)
 
 
 def test_names_of_prices_stand_below_by_number() -> None:

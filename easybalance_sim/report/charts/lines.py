@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 EVENT_LETTERS = 16
 """As many fit into a low panel; the data have whole names."""
+LABEL, ROOM = 9.5, 290
+"""Points of an event's name sideways, and of the x axis, about."""
 NAMED_EVENTS = 8
 """More events than that are marked, not named; the data names all."""
 
@@ -112,11 +114,24 @@ class Lines:
         )  # fmt: skip
 
     def _mark_events(self, axes: Axes) -> None:
-        named = len(self.events) <= NAMED_EVENTS
         for event in self.events:
             axes.axvline(event.x, color=EVENT, linewidth=0.9, linestyle=":", zorder=1)
-            if named:
-                axes.annotate(
-                    short(event.name, EVENT_LETTERS), (event.x, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
-                    textcoords="offset points", rotation=90, va="top", fontsize=7.5, bbox=BEHIND_LETTERS, zorder=1.5,
-                )  # fmt: skip
+        for x, names in self._names(*axes.get_xlim()):
+            axes.annotate(
+                "\n".join(short(name, EVENT_LETTERS) for name in names), (x, 1), xycoords=("data", "axes fraction"),
+                xytext=(2, -2), textcoords="offset points", rotation=90, va="top", fontsize=7.5, bbox=BEHIND_LETTERS,
+                zorder=1.5,
+            )  # fmt: skip
+
+    def _names(self, left: float, right: float) -> list[tuple[float, list[str]]]:
+        """Where the names of events begin; those that would lie on one another stand side by side, each once."""
+        each = (right - left) * LABEL / ROOM
+        found: list[tuple[float, list[str]]] = []
+        for event in sorted(self.events, key=lambda one: one.x):
+            if not event.name or len(self.events) > NAMED_EVENTS:
+                continue
+            if not found or event.x >= found[-1][0] + each * len(found[-1][1]):
+                found.append((event.x, [event.name]))
+            elif event.name not in found[-1][1]:
+                found[-1][1].append(event.name)
+        return found
