@@ -7,6 +7,7 @@ from typing import Any
 
 from easybalance_sim.cli import report_table
 from easybalance_sim.cli.layout import aligned, filled
+from easybalance_sim.report.words import percent
 
 _ROWS = (
     ("rank imbalance, mean", ("rank_imbalance", "mean"), "{:.3f}"),
@@ -51,6 +52,6 @@ def _worth(on: Mapping[str, Any]) -> str:
     for traffic, plans in on.items():
         (other,) = (phase for phase in plans if phase != traffic)
         own, foreign = plans[traffic]["layer_us"]["p99"], plans[other]["layer_us"]["p99"]
-        prices.append(f"{100 * (foreign / own - 1):+.1f} % in {traffic}")
+        prices.append(f"{percent(foreign / own - 1)} in {traffic}")
     told = f"under {100 * TIE_FRAC:.0f} % is a tie of the cost model"
     return f"P99 layer time with the other phase's plan: {', '.join(prices)}; {told}"

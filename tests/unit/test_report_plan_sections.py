@@ -138,6 +138,10 @@ def test_of_two_phases_the_worst_verdict_colours_and_one_plan_may_do_for_both() 
             foreign = {**one, "layer_us": {**one["layer_us"], "p99": 100.0 * share}}
             document["cross"]["on"][traffic] = {traffic: one, other: foreign}
         assert says in lead(document, "cross")
+    assert conclusion(document, "either_traffic") == (
+        "P99 layer time: on prefill traffic the plan for prefill is the faster one (100.0 µs), on decode traffic the "
+        "plan for prefill is the faster one (97.0 µs)."
+    )
     assert "under 5 % is a tie of the cost model" in " ".join(of_phases(document).split())
     document["phases"]["prefill"]["model"]["assumed"] = True
     assert lead(document, "cross").endswith("Seconds do not tell: the model's widths are not known (say --model).")

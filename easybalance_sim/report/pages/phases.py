@@ -11,7 +11,7 @@ from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
 from easybalance_sim.report.pages import plan
 from easybalance_sim.report.provenance import provenance
-from easybalance_sim.report.words import listed
+from easybalance_sim.report.words import listed, percent
 
 WORST_FIRST = (Mood.BAD, Mood.UNSURE, Mood.GOOD)
 
@@ -107,7 +107,7 @@ def _worth(on: Mapping[str, Any]) -> str:
         (other,) = (phase for phase in plans if phase != traffic)
         own, foreign = plans[traffic]["layer_us"]["p99"], plans[other]["layer_us"]["p99"]
         worth.append((traffic, foreign / own - 1 if own else 0.0))
-    costs = ", ".join(f"{100 * share:+.1f} % in {traffic}" for traffic, share in worth)
+    costs = ", ".join(f"{percent(share)} in {traffic}" for traffic, share in worth)
     dear = [traffic for traffic, share in worth if share >= TIE_FRAC]
     cheap = [traffic for traffic, share in worth if share <= -TIE_FRAC]
     said = f"With the plan of the other phase the P99 layer time changes by {costs}: "
@@ -167,7 +167,7 @@ def _drawn(on: Mapping[str, Any], assumed: bool) -> str:
             if alike
             else f"on {traffic} traffic the plan for {best} is the faster one ({times[best]:,.1f} µs)"
         )
-    return f"P99 {', '.join(said)}."
+    return f"P99 layer time: {', '.join(said)}."
 
 
 def _figures(on: Mapping[str, Any]) -> Table:
