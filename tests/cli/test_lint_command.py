@@ -188,7 +188,7 @@ def test_a_bad_file_is_not_adopted(folder: Path) -> None:
     ("arguments", "message"),
     [
         (("sglang", "good.json", "-o", "adopted.json"), "good.json: the file does not say how many ranks it is for"),
-        (("sglang", "plan.json", "-o", "adopted.json"), "plan.json: has no physical_to_logical_map"),
+        (("sglang", "plan.json", "-o", "adopted.json"), "plan.json: is a plan file of ebsim, no file of sglang"),
         (("sglang", "good.json", "-o", "good.json", *SAID), "good.json: the run reads this file, it would be lost"),
         (("sglang", "good.json", "-o", "no/adopted.json", *SAID), "there is no folder no"),
         (("sglang", "good.json", "-o", "adopted.json", *SAID, "--layers", "x"), "'x' is not a list of layer ids"),
