@@ -59,6 +59,7 @@ def assemble(
             "calibrated": cost.calibrated and not session.shape.assumed,
             "all_to_all": session.bench.mode,
             "phase": session.phase,
+            "mixed_phases": session.mixes_phases,
             "overlap": cost.overlap,
             "communication": SKEWED_TRAFFIC,
             "band_p90": round(cost.band_p90, 4),

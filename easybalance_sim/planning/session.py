@@ -14,7 +14,7 @@ import numpy as np
 
 from easybalance_sim import kernels
 from easybalance_sim.amounts import Amount
-from easybalance_sim.arrays import BoolArray
+from easybalance_sim.arrays import BoolArray, FloatArray
 from easybalance_sim.cluster.hardware import MODES, HardwareProfile
 from easybalance_sim.cluster.model_shape import ModelShape, weight_dtype
 from easybalance_sim.cluster.shapes import assumed_shape, find_shape, load_shape
@@ -108,6 +108,12 @@ class Session:
     def hbm_bytes(self) -> int:
         """Memory of one GPU."""
         return self.topology.hbm_bytes or self.hardware.hbm_bytes
+
+    @property
+    def mixes_phases(self) -> bool:
+        """Whether prefill and decode are both looked at, of which the cost model takes one for the other."""
+        tokens = _phase_tokens(self.trace)
+        return self.settings.phase is None and bool(tokens[PREFILL] and tokens[DECODE])
 
     def selection(self) -> Selection:
         """The phase and workloads that were asked for."""
@@ -247,7 +253,7 @@ def _settle_device(asked: str, notes: list[str]) -> None:
         raise UsageError(
             f"no GPU can be used: {fault}",
             where="--device" if asked == device else kernels.DEVICE_VARIABLE,
-            fix="install easybalance-sim[cuda12] or [cuda13] to match the driver, or choose cpu",
+            fix="in a clone of ebsim pip install '.[cuda12]' or '.[cuda13]' to match the driver, or choose cpu",
         )
     elif fault != kernels.NO_CUPY:
         notes.append(f"kernels run on the CPU, cupy cannot use a GPU: {fault}")
@@ -348,14 +354,18 @@ def _for_layers(shape: ModelShape, meta: TraceMeta, notes: list[str]) -> ModelSh
     return shape if shape.layers == meta.layers else replace(shape, layers=meta.layers)
 
 
+def _phase_tokens(trace: TokenTrace | CountTrace) -> FloatArray:
+    """float64[3] tokens of prefill, decode and of no known phase."""
+    if isinstance(trace, CountTrace):
+        return np.bincount(trace.phase, weights=trace.batch_tokens, minlength=3).astype(np.float64)
+    return trace.scan().phase_tokens.astype(np.float64)
+
+
 def _phase(trace: TokenTrace | CountTrace, asked: str | None, notes: list[str]) -> str:
     """What most tokens are; unknown phases count as decode. Notes when the seconds take one phase for the other."""
     if asked in ("prefill", "decode"):
         return asked
-    if isinstance(trace, CountTrace):
-        tokens = np.bincount(trace.phase, weights=trace.batch_tokens, minlength=3)
-    else:
-        tokens = trace.scan().phase_tokens.astype(np.float64)
+    tokens = _phase_tokens(trace)
     phase = "prefill" if tokens[PREFILL] > tokens[DECODE] else "decode"
     if tokens[PREFILL] and tokens[DECODE]:
         share = 100 * tokens[PREFILL] / (tokens[PREFILL] + tokens[DECODE])

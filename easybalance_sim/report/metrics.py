@@ -40,7 +40,9 @@ def families(reports: Sequence[Report]) -> list[Family]:
 
 
 def _of_run(report: Report) -> dict[str, str]:
-    return {"phase": str(report["cost"]["phase"]), "plan": str(report["fingerprint"])}
+    cost = report["cost"]
+    phase = "mixed" if cost.get("mixed_phases") else str(cost["phase"])
+    return {"phase": phase, "plan": str(report["fingerprint"])}
 
 
 def _sides(report: Report) -> Iterator[tuple[dict[str, str], Report]]:

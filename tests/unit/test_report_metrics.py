@@ -63,6 +63,13 @@ def test_what_is_not_known_has_no_sample() -> None:
     assert [labels["of"] for labels, _ in found.samples["ebsim_gain_share_ratio"]] == ["possible"]
 
 
+def test_a_run_of_both_phases_bears_the_name_of_neither() -> None:
+    mixed = report()
+    mixed["cost"]["mixed_phases"] = True
+    every = [labels for samples in exported(mixed).samples.values() for labels, _ in samples]
+    assert {labels["phase"] for labels in every} == {"mixed"}
+
+
 def test_two_phases_share_the_families(tmp_path: Path) -> None:
     both = {"prefill": report("prefill", "aa"), "decode": report("decode", "bb")}
     write_metrics(tmp_path / "out.prom", {"phases": both, "cross": None})
