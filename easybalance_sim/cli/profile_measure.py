@@ -15,6 +15,7 @@ from easybalance_sim.cli.layout import aligned, command, filled, kept
 from easybalance_sim.cli.options import OutputFormat
 from easybalance_sim.cli.sweep_options import numbers
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     from easybalance_sim.profiling.measure import Outcome, Request
@@ -149,7 +150,7 @@ def _gpu() -> Any:
         raise UsageError(
             f"no GPU can be measured: {error}",
             where=_WHERE,
-            fix="run it where an NVIDIA GPU is, with easybalance-sim[cuda12] or [cuda13] to match its driver",
+            fix="run it where an NVIDIA GPU is; in a clone of ebsim pip install '.[cuda12]' or '.[cuda13]' (by driver)",
         ) from error
 
 
@@ -168,12 +169,11 @@ def _tables(model: _Model, request: Request, outcome: Outcome, output: Path | No
     of = f" of {model.name}" if model.name else ""
     device = outcome.rows[0].device
     widths = f"{request.hidden}×{request.intermediate}"
-    head = (
-        f"{device}: {request.dtype} experts{of} ({widths}, {request.slots} in memory), median of {request.repeats} runs"
-    )
+    runs = f"median of {many(request.repeats, 'run')}"
+    head = f"{device}: {request.dtype} experts{of} ({widths}, {request.slots} in memory), {runs}"
     parts = [filled(head), _links(outcome.rows), _grid(request, outcome.rows)]
     if output is not None:
-        written = filled(f"{len(outcome.rows)} rows written to {kept(output)}; next:")
+        written = filled(f"{many(len(outcome.rows), 'row')} written to {kept(output)}; next:")
         following = command(f"ebsim profile import ebsim-measured {output} --profile GPU -o mine.toml", first="  ")
         parts.append("\n".join([written, *following]))
     return "\n\n".join(part for part in parts if part)

@@ -187,7 +187,9 @@ def _ends(path: Path, where: str) -> tuple[bytes, bytes, tuple[int, int]]:
             stream.seek(max(0, known.st_size - 4))
             return head, stream.read(4), (known.st_size, known.st_mtime_ns)
     except OSError as error:
-        raise TraceError(f"cannot be read: {error.strerror}", where=where, fix="check the path and its permissions") from error
+        raise TraceError(
+            f"cannot be read: {error.strerror}", where=where, fix="check the path and its permissions"
+        ) from error
 
 
 def file_fingerprints(paths: Sequence[Path], advance: Callable[[int], None] = lambda done: None) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def require_torch(path: Path) -> Any:
         return importlib.import_module("torch")
     except ImportError as error:
         raise UsageError(
-            "a .pt file needs PyTorch", where=str(path), fix="pip install 'easybalance-sim[torch]'"
+            "a .pt file needs PyTorch", where=str(path), fix="in a clone of ebsim: pip install '.[torch]'"
         ) from error
 
 

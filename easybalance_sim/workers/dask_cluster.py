@@ -37,7 +37,9 @@ def connect(address: str) -> DaskWorkers:
         client = client_of(address)
     except ModuleNotFoundError as error:
         raise UsageError(
-            "Dask is not installed", where=FLAG, fix="pip install 'easybalance-sim[dask]', here and on the workers"
+            "Dask is not installed",
+            where=FLAG,
+            fix="in a clone of ebsim: pip install '.[dask]', here and on the workers",
         ) from error
     workers = DaskWorkers(client, address)
     workers.require_able()

@@ -48,7 +48,7 @@ def test_without_a_gpu_one_line_says_what_would_help(tmp_path: Path) -> None:
     line = one_line(done)
     assert line.startswith("ebsim: error: profile measure: no GPU can be measured: ")
     assert line.endswith(
-        "run it where an NVIDIA GPU is, with easybalance-sim[cuda12] or [cuda13] to match its driver\n"
+        "run it where an NVIDIA GPU is; in a clone of ebsim pip install '.[cuda12]' or '.[cuda13]' (by driver)\n"
     )
     assert (tmp_path / "rows.csv").read_text() == "old"
 
