@@ -11,6 +11,7 @@ from easybalance_sim.cli import options
 from easybalance_sim.cli.console import emit, say_notes
 from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.cli.trace_output import parse_layers
+from easybalance_sim.report.words import many
 
 
 def adopt(
@@ -53,7 +54,10 @@ def adopt(
     write_plan(output, made.document)
     plan = made.document
     slots = sum(plan.plan_slots_per_rank)
-    shape = f"{len(plan.layers)} layers × {plan.experts} experts in {slots} slots on {plan.topology.ranks} ranks"
+    shape = (
+        f"{many(len(plan.layers), 'layer')} × {plan.experts} experts in {many(slots, 'slot')} "
+        f"on {many(plan.topology.ranks, 'rank')}"
+    )
     emit(filled(f"wrote {kept(output)}: {shape}, not judged"))
     warnings = {one.rule: one.message for one in reversed(report.findings) if one.rule != UNCHECKED}
     say_notes([*made.notes, *warnings.values()])

@@ -11,6 +11,7 @@ from easybalance_sim.cli import options
 from easybalance_sim.cli.console import Console, Format, emit
 from easybalance_sim.cli.layout import aligned, filled
 from easybalance_sim.json_text import json_text
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,8 +102,9 @@ def _text(report: dict[str, Any]) -> str:
     models = report["models"]
     head = [
         f"{report['status'].upper()}: {report['answer']}",
-        f"{report['observations']:,} times of ranks in {report['groups']:,} groups, by {', '.join(report['grain'])}"
-        + (f"; {report['not_predicted']:,} rows not predicted" if report["not_predicted"] else ""),
+        f"{many(report['observations'], 'time')} of ranks in {many(report['groups'], 'group')}, "
+        f"by {', '.join(report['grain'])}"
+        + (f"; {many(report['not_predicted'], 'row')} not predicted" if report["not_predicted"] else ""),
     ]
     if report["routing_error"] is not None:
         head.append(f"measured tokens differ from those predicted by {report['routing_error']:.1%}")

@@ -33,7 +33,7 @@ def explain(
     the trace that it was made from, the part that it was made from is counted, of another one all. Exit 0.
 
     \b
-    Example: ebsim explain plan.json --layer 7 --expert 12 \\
+    Example: ebsim explain plan.json --layer 7 --expert 26 \\
         --trace traces/tinymoe.parquet
     """
     from easybalance_sim.cli import explain_table

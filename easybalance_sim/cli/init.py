@@ -11,6 +11,7 @@ import typer
 from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import emit, say_notes
 from easybalance_sim.cli.layout import command, filled, kept, worded
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     from easybalance_sim.deployment.starting import Start
@@ -67,7 +68,10 @@ def _facts(chosen: Start) -> str:
     none = "none spare: one more takes more of the KV cache than gate.toml allows"
     spare = f"{chosen.spare_slots} spare" if chosen.spare_slots else none
     rows = [
-        ("model", f"{chosen.shape.name}: {len(chosen.shape.layers)} MoE layers × {chosen.shape.experts} experts"),
+        (
+            "model",
+            f"{chosen.shape.name}: {many(len(chosen.shape.layers), 'MoE layer')} × {chosen.shape.experts} experts",
+        ),
         ("cluster", f"{chosen.ranks} {chosen.hardware.name}, {chosen.ranks_per_node} share NVLink{shared}"),
         ("slots per rank", f"{chosen.slots_per_rank} in a layer, {spare}"),
         ("weights", f"{memory.weights / 1e9:,.1f} of {memory.usable / 1e9:,.0f} GB usable on a GPU"),

@@ -12,6 +12,7 @@ from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, emit
 from easybalance_sim.cli.layout import filled, kept, worded
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     from easybalance_sim.exports.linting import Report
@@ -96,5 +97,5 @@ def table(report: Report) -> str:
 
 def _verdict(report: Report) -> str:
     errors, warnings = report.errors, len(report.findings) - report.errors
-    counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
+    counts = [many(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n]
     return ", ".join(counts) if counts else "CLEAN"

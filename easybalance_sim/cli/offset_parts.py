@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from easybalance_sim.cli.layout import aligned, filled, inner, noted
-from easybalance_sim.report.words import tenths
+from easybalance_sim.report.words import many, tenths
 
 LEAST_DELAY = 2
 """Of the row that limits are taken from."""
@@ -48,7 +48,7 @@ def _feedback(section: Section) -> Iterator[str]:
         + (at_two if sensor["delay_steps"] < LEAST_DELAY else "")
     )
     none = section["none"]
-    title = f"  window {sensor['window_steps']} steps, delay {sensor['delay_steps']}"
+    title = f"  window {many(sensor['window_steps'], 'step')}, delay {sensor['delay_steps']}"
     runs: list[tuple[str, ...]] = [(title, "of the limit", "step mean", "window", "settles")]
     runs += [("  none", "", f"{none['step_mean']:.3f}", f"{none['window_mean']:.3f}", "")]
     runs += [_controller(run) for run in section["runs"]]
@@ -164,8 +164,8 @@ def _admission(section: Section) -> Iterator[str]:
     """What each way of admission gains, then what it costs."""
     mode = section["mode"]
     yield filled(
-        f"Admission by topic, judged on {section['requests']:,} requests that neither placement nor topics have seen "
-        f"({mode}):"
+        f"Admission by topic, judged on {many(section['requests'], 'request')} that neither placement nor topics "
+        f"have seen ({mode}):"
     )
     gains = [("  placement, admission", "copies per token", "fewer", "rank load", "window P99", "layer P99, µs")]
     costs = [("  placement, admission", "KV tokens max/mean", "spilled", "started elsewhere")]

@@ -14,6 +14,7 @@ from easybalance_sim.cli.console import Console, Format, emit
 from easybalance_sim.cli.layout import aligned, filled, kept
 from easybalance_sim.cli.trace_output import facts, facts_line, without_nan
 from easybalance_sim.errors import PlanError, UsageError
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     from easybalance_sim.cluster.topology import Topology
@@ -119,7 +120,7 @@ def _placement(
     placed, topology = document.plan(), said or document.topology.topology()
     if placed.ranks != topology.ranks:
         raise PlanError(
-            f"the plan is for {placed.ranks} ranks, the cluster has {topology.ranks}",
+            f"the plan is for {many(placed.ranks, 'rank')}, the cluster has {topology.ranks}",
             where=str(path),
             fix="leave --cluster and --ranks out: the plan knows its cluster",
         )
@@ -164,7 +165,8 @@ def _tokens(job: LoadsJob, console: Console) -> int:
     known = recorded_ranks(job.trace)
     if known != job.plan.ranks:
         console.note(
-            f"source ranks of the trace ({known or 'none'}) do not fit {job.plan.ranks} ranks: request mod R instead"
+            f"source ranks of the trace ({known or 'none'}) do not fit {many(job.plan.ranks, 'rank')}: "
+            "request mod R instead"
         )
     return job.trace.tokens
 
@@ -220,13 +222,13 @@ def _text(document: dict[str, Any]) -> str:
         filled(facts_line(document["trace"])),
         filled(
             f"ranks {cluster['ranks']}, nodes {cluster['nodes']} · {document['placement']} placement, "
-            f"{document['slots']} slots · dispatch {document['dispatch']}"
+            f"{many(document['slots'], 'slot')} · dispatch {document['dispatch']}"
         ),
     ]
     for name, phase in document["phases"].items():
         tokens = phase["step_tokens"]
         title = (
-            f"{name}: {phase['steps']:,} steps of {tokens['mean']:,.1f} tokens "
+            f"{name}: {many(phase['steps'], 'step')} of {tokens['mean']:,.1f} tokens "
             f"(P50 {tokens['p50']:,.0f}, P99 {tokens['p99']:,.0f})"
         )
         lines += ["", filled(title), _table(phase)]

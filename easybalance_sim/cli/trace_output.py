@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     from easybalance_sim.trace.dataset import TokenTrace
@@ -32,10 +33,10 @@ def facts(trace: TokenTrace | CountTrace, scan: TraceScan | None) -> dict[str, A
 
 def facts_line(known: dict[str, Any]) -> str:
     """`facts` for people."""
-    span = "steps" if known["kind"] == "tokens" else "window" if known["steps"] == 1 else "windows"
-    requests = f", {known['requests']:,} requests" if "requests" in known else ""
+    span = many(known["steps"], "step" if known["kind"] == "tokens" else "window")
+    requests = f", {many(known['requests'], 'request')}" if "requests" in known else ""
     return (
-        f"{known['tokens']:,} tokens, {known['steps']:,} {span}{requests}, {known['layers']} layers × "
+        f"{many(known['tokens'], 'token')}, {span}{requests}, {many(known['layers'], 'layer')} × "
         f"{known['experts']} experts, top-{known['top_k']}, model {known['model']}"
     )
 

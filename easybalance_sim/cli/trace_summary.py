@@ -15,6 +15,7 @@ from easybalance_sim.cli.options import Cluster, OutputFormat, Ranks, RanksPerNo
 from easybalance_sim.cli.trace_output import by_phase, by_workload, facts, facts_line, without_nan
 from easybalance_sim.cli.trace_pairs import pair_facts, pair_lines
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report.words import many
 
 if TYPE_CHECKING:
     from easybalance_sim.cluster.topology import Topology
@@ -85,7 +86,7 @@ def _topology(meta: TraceMeta, ranks: int | None, ranks_per_node: int | None, cl
 
 def _cluster_note(topology: Topology, ranks: int | None, cluster: Path | None) -> list[str]:
     said = ranks is not None or cluster is not None
-    return [] if said else [f"no cluster given: {topology.ranks} ranks, as contiguous placement would use them"]
+    return [] if said else [f"no cluster given: {many(topology.ranks, 'rank')}, as contiguous placement would use them"]
 
 
 def _length_note(every: int) -> list[str]:
@@ -171,7 +172,7 @@ def _hottest(found: Any, meta: TraceMeta) -> list[dict[str, int]]:
 
 def _text(document: dict[str, Any]) -> str:
     cluster, windows, all_layers = document["cluster"], document["windows"], document["all_layers"]
-    steps = f"{windows['count']:,} of {windows['steps_per_window']} steps"
+    steps = f"{windows['count']:,} of {many(windows['steps_per_window'], 'step')}"
     head = [
         facts_line(document["trace"]),
         f"over-dispersion {_number(all_layers['over_dispersion'])}: {document['reading']}",

@@ -10,6 +10,7 @@ import typer
 
 from easybalance_sim.cli.console import Console, emit
 from easybalance_sim.cli.layout import filled, kept
+from easybalance_sim.report.words import many
 
 
 class Kind(StrEnum):
@@ -92,7 +93,9 @@ def synthesise(
         topics = 4 if topics is None else topics
         of_kind = {"kind": kind.value, "steps": steps, "ranks": ranks, "topics": topics}
         truth, said = _tokens(output, shape | draws | of_kind)
-    emit(filled(f"wrote {kept(output)}: {kind.value}, {said}, {layers} layers × {experts} experts, top-{top_k}"))
+    emit(
+        filled(f"wrote {kept(output)}: {kind.value}, {said}, {many(layers, 'layer')} × {experts} experts, top-{top_k}")
+    )
     emit(filled(f"wrote {kept(truth)}: the true expert probabilities and the schedule"))
 
 
@@ -102,7 +105,7 @@ def _tokens(output: Path, settings: dict[str, Any]) -> tuple[Path, str]:
     from easybalance_sim.trace.synthesis import synthesise as write
 
     recipe = Recipe(**settings)
-    return write(recipe, output, Console().progress), f"{recipe.steps:,} steps"
+    return write(recipe, output, Console().progress), many(recipe.steps, "step")
 
 
 def _day(output: Path, settings: dict[str, Any]) -> tuple[Path, str]:
@@ -110,5 +113,5 @@ def _day(output: Path, settings: dict[str, Any]) -> tuple[Path, str]:
     from easybalance_sim.trace.synthesis_day import DayRecipe, synthesise_day
 
     recipe = DayRecipe(**settings)
-    windows = f"{recipe.windows:,} windows of {recipe.window_seconds:g} s"
+    windows = f"{many(recipe.windows, 'window')} of {recipe.window_seconds:g} s"
     return synthesise_day(recipe, output, Console().progress), windows
