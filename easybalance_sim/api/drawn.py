@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from easybalance_sim.api.inputs import PathLike
-from easybalance_sim.errors import UsageError
 from easybalance_sim.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from easybalance_sim.report.content import Figure
-
-KINDS = (".svg", ".png", ".csv")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -51,17 +48,9 @@ class Drawn:
 
     def save(self, path: PathLike) -> Path:
         """Write it as .svg, .png or .csv. Raises `UsageError` for another ending."""
+        from easybalance_sim.report.figure_files import figure_bytes
+
         target = Path(path)
         with replacing(target) as temporary:
-            temporary.write_bytes(self._bytes(target))
+            temporary.write_bytes(figure_bytes(self.figure, target.suffix.removeprefix(".")))
         return target
-
-    def _bytes(self, target: Path) -> bytes:
-        from easybalance_sim.report.canvas import png_of
-
-        if target.suffix not in KINDS:
-            raise UsageError("no kind of figure", where=str(target), fix=f"choose {', '.join(KINDS)}")
-        if target.suffix == ".png":
-            return png_of(self.figure.chart, self.figure.name)
-        text = self.figure.chart.table().csv() if target.suffix == ".csv" else self._repr_svg_()
-        return text.encode()

@@ -166,7 +166,7 @@ def test_figures_are_saved_by_their_ending(made: ebs.PlanResult, tmp_path: Path)
     assert figure.save(tmp_path / "one.svg").read_text("utf-8") == figure._repr_svg_()
     assert figure.save(tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     assert pd.read_csv(figure.save(tmp_path / "one.csv")).equals(figure.table())
-    with pytest.raises(ebs.UsageError, match="no kind of figure"):
+    with pytest.raises(ebs.UsageError, match="no kind 'pdf' of figure files"):
         figure.save(tmp_path / "one.pdf")
     with pytest.raises(TypeError):
         made.figures["more"] = figure  # type: ignore[index]
