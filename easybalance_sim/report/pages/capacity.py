@@ -9,10 +9,10 @@ from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.lines import Bound, Event, Line, Lines
 from easybalance_sim.report.content import Block, Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
 from easybalance_sim.report.provenance import provenance
+from easybalance_sim.report.sections.served import KEYS
 from easybalance_sim.report.words import many, milliseconds, rate, share, slug
 
 Part = Mapping[str, Any]
-KEYS = {"before": "before", "after": "after", "even": "ranks alike"}
 ENDS = {"serial": "none hidden", "overlapped": "all hidden"}
 
 

@@ -22,7 +22,7 @@ from easybalance_sim.report.sections import (
     stress,
 )
 from easybalance_sim.report.sections.sides import SIDES, in_brackets
-from easybalance_sim.report.words import band_words, duration, many, size
+from easybalance_sim.report.words import band_words, duration, many, sentence, size
 
 SECTIONS: tuple[Callable[[Mapping[str, Any]], Section | None], ...] = (
     gain.section,
@@ -76,9 +76,9 @@ def headline(report: Mapping[str, Any]) -> Headline:
     missed = [finding["criterion"] for finding in verdict["findings"] if not finding["ok"]]
     lines = [f"Missed: {', '.join(missed)}."] if missed else []
     lines += [
-        f"{report['plan']['policy']}, {_place(report)}. {_sentence(plan_words.judged_on(report))}",
-        _sentence(plan_words.ground(report)),
-        *map(_sentence, plan_words.left_empty(report)),
+        f"{report['plan']['policy']}, {_place(report)}. {sentence(plan_words.judged_on(report))}",
+        sentence(plan_words.ground(report)),
+        *map(sentence, plan_words.left_empty(report)),
     ]
     return Headline(
         mood=MOODS.get(verdict["status"], Mood.UNSURE),
@@ -92,10 +92,6 @@ def _place(report: Mapping[str, Any]) -> str:
     if report.get("candidates"):
         return plan_words.written(report)
     return str(report["plan_file"])
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def key_facts(report: Mapping[str, Any]) -> tuple[Fact, ...]:

@@ -11,7 +11,7 @@ from easybalance_sim.report import plan_words
 from easybalance_sim.report.charts.front import Front, Point
 from easybalance_sim.report.choosing import knee
 from easybalance_sim.report.content import Figure, Section, Table
-from easybalance_sim.report.words import many
+from easybalance_sim.report.words import many, sentence
 
 TAIL, MEAN = "expected_imbalance_worst", "expected_imbalance_mean"
 ALL_NAMED = 6
@@ -172,5 +172,5 @@ def _table(report: Mapping[str, Any]) -> Table:
         title="All candidates",
         columns=head,
         rows=tuple(rows),
-        note=". ".join(f"{line[0].upper()}{line[1:]}" for line in plan_words.candidate_legend(report)) + ".",
+        note=" ".join(map(sentence, plan_words.candidate_legend(report))),
     )
