@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 from typing import Any
 
+from easybalance_sim.api.kinds import is_number, require_kind
 from easybalance_sim.api.listening import Told
 from easybalance_sim.api.results import JudgedResult
 from easybalance_sim.errors import UsageError
 
 RANGES: dict[str, tuple[float, float | None]] = {
     "ahead": (1, None),
+    "batch": (1, None),
     "budget_s": (0.0, None),
     "certainty": (0.0, None),
     "confirm": (1, None),
@@ -49,14 +51,15 @@ RANGES: dict[str, tuple[float, float | None]] = {
 def begun(function: Callable[..., Any], said: Mapping[str, Any]) -> tuple[str, Told]:
     """The call as text, and who hears of the run. said: options by name, as `locals()` gives them at the beginning.
 
-    Raises `UsageError` for a number outside its range.
+    Raises `UsageError` for a number outside its range, and for what is not of the kind that the option takes.
     """
     for name, parameter in inspect.signature(function).parameters.items():
-        if name in RANGES and said[name] is not None:
-            given = said[name]
-            several = parameter.annotation == "Numbers" and not isinstance(given, Integral)
-            for value in given if several else (given,):
+        given, several = said[name], parameter.annotation == "Numbers"
+        if name in RANGES and given is not None:
+            for value in given if several and isinstance(given, Collection) else (given,):
                 _require_in_range(name, value)
+        else:
+            require_kind(name, parameter.annotation, given)
     return call_of(function, said), Told(said.get("progress", False))
 
 
@@ -75,8 +78,7 @@ def call_of(function: Callable[..., Any], said: Mapping[str, Any]) -> str:
 def _require_in_range(name: str, value: Any) -> None:
     least, most = RANGES[name]
     kind, word = (Integral, "whole number") if isinstance(least, int) else (Real, "number")
-    right = isinstance(value, kind) and not isinstance(value, bool)
-    if not right or not least <= value or (most is not None and value > most):
+    if not is_number(value, kind) or not least <= value or (most is not None and value > most):
         span = f"{least:g} or more" if most is None else f"{least:g} to {most}"
         raise UsageError(f"{value!r} is no {word} of {span}", where=name)
 

@@ -89,10 +89,14 @@ class PageResult(Result):
         return MappingProxyType({figure.name: Drawn(figure=figure) for figure in self.page.figures()})
 
     def to_html(self, path: PathLike) -> Path:
-        """Write the page as one self-contained HTML file."""
+        """Write the page as one self-contained HTML file. Raises `UsageError` for another ending than .html."""
+        from easybalance_sim.report.html import SUFFIXES
         from easybalance_sim.report.html.render import html_of
 
-        return _write(path, html_of(self.page))
+        target = Path(path)
+        if target.suffix.lower() not in SUFFIXES:
+            raise UsageError("a page is a .html file", where=str(target), fix=f"name it {target.stem}.html")
+        return _write(target, html_of(self.page))
 
     def to_figures(self, folder: PathLike, kinds: Sequence[str] = ("svg", "png")) -> tuple[Path, ...]:
         """Write every figure into a folder."""

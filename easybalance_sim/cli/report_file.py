@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from easybalance_sim.amounts import Amount
 from easybalance_sim.cli.console import Console
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report.html import SUFFIXES
 
 if TYPE_CHECKING:
     from easybalance_sim.report.content import Page
-
-SUFFIXES = (".html", ".htm")
 
 
 def require(

@@ -172,6 +172,12 @@ def test_figures_are_saved_by_their_ending(made: ebs.PlanResult, tmp_path: Path)
         made.figures["more"] = figure  # type: ignore[index]
 
 
+def test_a_page_is_written_as_html_only(made: ebs.PlanResult, tmp_path: Path) -> None:
+    assert made.to_html(tmp_path / "page.htm").read_text("utf-8").lower().startswith("<!doctype html>")
+    with pytest.raises(ebs.UsageError, match=r"page.txt: a page is a .html file — name it page.html"):
+        made.to_html(tmp_path / "page.txt")
+
+
 def test_all_figures_are_written_at_once(made: ebs.PlanResult, tmp_path: Path) -> None:
     written = made.to_figures(tmp_path / "figures", kinds=("svg",))
     assert {path.name for path in written} == {f"{name}.{kind}" for name in made.figures for kind in ("svg", "csv")}
