@@ -250,7 +250,7 @@ def test_certificates_that_cannot_be_used() -> None:
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match=r"Dask is not installed — pip install 'easybalance-sim\[dask\]'"):
+    with pytest.raises(UsageError, match=r"Dask is not installed — in a clone of ebsim: pip install '\.\[dask\]'"):
         connect("tcp://nobody:1")
 
 
