@@ -63,6 +63,7 @@ def test_the_placement_in_force_has_the_described_gap() -> None:
 def test_few_hot_layers_cannot_make_the_gap() -> None:
     """24 even layers and 8 that one card serves alone: 24 + 64 over 24."""
     assert most_gap(32, 8, 8) == pytest.approx(88 / 24)
+    assert most_gap(8, 8, 8) is None
 
 
 def test_shares_of_a_layer_sum_to_top_k() -> None:

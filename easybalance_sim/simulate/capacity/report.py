@@ -79,7 +79,7 @@ class Report:
     assumptions: tuple[Assumption, ...]
     plausibility: Plausibility
     literal_layers: int
-    literal_gap: float
+    literal_gap: float | None
     reasons: tuple[str, ...]
     band_p90: float
 
@@ -137,8 +137,10 @@ class Report:
             f"requests, {100 * seen.needed_peak_share:.0f} % of the nominal FLOP/s; all of them would serve "
             f"{seen.most_qps:.0f} requests/s. It is what this cluster does with requests of "
             f"{seen.fitting_request_tokens:.0f} tokens, prompt and answer together",
-            f"hot experts in {self.literal_layers} layers alone make a gap of at most {self.literal_gap:.2f}x even if "
-            "one card got all tokens of these layers: heat is a sum, its ratio a mean of the layers' ratios",
+            f"hot experts in all {self.literal_layers} layers can make any gap"
+            if self.literal_gap is None
+            else f"hot experts in {self.literal_layers} layers alone make a gap of at most {self.literal_gap:.2f}x even "
+            "if one card got all tokens of these layers: heat is a sum, its ratio a mean of the layers' ratios",
         ]
 
     def _assumption_lines(self) -> list[str]:

@@ -62,10 +62,10 @@ def run(scenario: Path | Scenario, advance: Callable[[int], None] = lambda done:
     )
 
 
-def most_gap(layers: int, hot_layers: int, ranks: int) -> float:
+def most_gap(layers: int, hot_layers: int, ranks: int) -> float | None:
     """Heat of the hot rank over the cold one when the hot one gets all tokens of `hot_layers` layers and the others are
-    even: (L - n + n·R) / (L - n)."""
-    return (layers - hot_layers + hot_layers * ranks) / (layers - hot_layers) if hot_layers < layers else float("inf")
+    even: (L - n + n·R) / (L - n). None when every layer is hot: the cold one gets nothing."""
+    return (layers - hot_layers + hot_layers * ranks) / (layers - hot_layers) if hot_layers < layers else None
 
 
 def _climb(variants: Variants, baseline: Capacity, advance: Callable[[int], None]) -> list[Rung]:
@@ -152,6 +152,7 @@ def _assumption(name: str, variants: Variants) -> Assumption:
 def _others(found: Scenario) -> list[tuple[str, Scenario]]:
     """What the description leaves open, each the other way."""
     service, heat, traffic = found.service, found.heat, found.traffic
+    hot = min(LITERAL_LAYERS, found.model.layers)
     rows = [
         ("ranks wait only at the end of a step", _with(found, service=_with(service, sync="step"))),
         ("steps a third as long", _with(found, service=_with(service, step_bound_ms=service.step_bound_ms / 3))),
@@ -160,8 +161,8 @@ def _others(found: Scenario) -> list[tuple[str, Scenario]]:
         ("one cold card, the others alike", _with(found, heat=_with(heat, shape="one-cold"))),
         ("one hot card, the others alike", _with(found, heat=_with(heat, shape="one-hot"))),
         (
-            f"hot experts in {LITERAL_LAYERS} layers, each {SLIGHT_PEAK}x, whatever gap that makes",
-            _with(found, heat=_with(heat, layers=min(LITERAL_LAYERS, found.model.layers), layer_peak=SLIGHT_PEAK)),
+            f"hot experts in {hot} layers, each {SLIGHT_PEAK}x, whatever gap that makes",
+            _with(found, heat=_with(heat, layers=hot, layer_peak=SLIGHT_PEAK)),
         ),
     ]
     if found.other_reading is not None:
