@@ -139,8 +139,8 @@ class Report:
             f"{seen.fitting_request_tokens:.0f} tokens, prompt and answer together",
             f"hot experts in all {self.literal_layers} layers can make any gap"
             if self.literal_gap is None
-            else f"hot experts in {self.literal_layers} layers alone make a gap of at most {self.literal_gap:.2f}x even "
-            "if one card got all tokens of these layers: heat is a sum, its ratio a mean of the layers' ratios",
+            else f"hot experts in {self.literal_layers} layers alone make a gap of at most {self.literal_gap:.2f}x "
+            "even if one card got all tokens of these layers: heat is a sum, its ratio a mean of the layers' ratios",
         ]
 
     def _assumption_lines(self) -> list[str]:
