@@ -219,6 +219,6 @@ FAMILIES: tuple[tuple[str, str, Callable[[Report], Iterator[Pair]]], ...] = (
         "Experts that going to the plan moves between nodes.",
         _at("migration", "cross_node_moves"),
     ),
-    ("ebsim_migration_seconds", "Predicted time of the moves.", _at("migration", "seconds")),
+    ("ebsim_migration_seconds", "Predicted time of the moves, copying alone.", _at("migration", "seconds")),
 )
 """Name, help and how to read it off a report."""
