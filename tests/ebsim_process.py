@@ -48,7 +48,7 @@ def ebsim_here(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
     """The command is deaf to signals at its end, this process must not be."""
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
         yield
     finally:

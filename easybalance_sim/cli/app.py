@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 TIDYING_S = 1.0
-"""So long after an interrupt another one is not heard: half-written files are being removed."""
+"""So long after an interrupt another one is not heard: half-written files are being removed. Then it comes again by
+itself until `main` has seen it: one that is raised while Python calls back from other code is lost."""
 
 
 def start() -> NoReturn:
@@ -51,13 +52,15 @@ def _open_closed_streams() -> None:
 def _hear_interrupts() -> None:
     last = float("-inf")
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= TIDYING_S:
+        if number == signal.SIGALRM or now - last >= TIDYING_S:
             last = now
+            signal.setitimer(signal.ITIMER_REAL, TIDYING_S)
             raise KeyboardInterrupt
 
+    signal.signal(signal.SIGALRM, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
     # Jobs that a shell starts in the background are deaf to interrupts, and stay so.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -72,8 +75,9 @@ def _run() -> int:
     except KeyboardInterrupt:
         code, said = INTERRUPTED, ""
     # What is left is one line and the end: nothing that an interrupt could still save time by.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    for one in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
     if code == INTERRUPTED:
         _tidy_up()
         said = "ebsim: interrupted; no file was left half-written"

@@ -1,0 +1,49 @@
+"""An interrupt that other code has swallowed comes again until the program has seen it."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from easybalance_sim.cli import app, running
+from easybalance_sim.cli.exit_codes import INTERRUPTED
+from tests.ebsim_process import ebsim_here
+
+PATIENCE_S = 60.0
+
+
+@pytest.mark.parametrize("polite", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_is_swallowed_comes_again(polite: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    swallowed: list[str] = []
+
+    def run(_arguments: list[str]) -> tuple[int, str]:
+        for where in ("once", "twice"):
+            try:
+                if not swallowed:
+                    signal.raise_signal(polite)
+                time.sleep(PATIENCE_S)
+            except KeyboardInterrupt:
+                swallowed.append(where)
+        time.sleep(PATIENCE_S)
+        return 0, ""
+
+    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(app, "TIDYING_S", 0.05)
+    done = ebsim_here()
+    assert (done.returncode, swallowed) == (INTERRUPTED, ["once", "twice"])
+    assert done.stderr == "ebsim: interrupted; no file was left half-written\n"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_an_interrupt_that_is_seen_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_arguments: list[str]) -> tuple[int, str]:
+        signal.raise_signal(signal.SIGTERM)
+        return 0, ""
+
+    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(app, "TIDYING_S", 0.05)
+    assert ebsim_here().returncode == INTERRUPTED
+    time.sleep(0.1)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
