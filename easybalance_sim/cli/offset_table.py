@@ -135,7 +135,7 @@ def _rare(row: Section) -> str:
 def _knee(front: Section) -> Iterator[str]:
     knees = dict.fromkeys(one["knee"] for one in front["fronts"] if one["knee"])
     if knees:
-        yield from inner(f"knee: {', '.join(knees)}; what lies beyond buys little for its loss")
+        yield from inner(f"knee: {', '.join(knees)}; up to it loss buys more balance than beyond it")
 
 
 def _files(report: Section) -> Iterator[str]:

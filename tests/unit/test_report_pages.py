@@ -17,7 +17,7 @@ from easybalance_sim.report.canvas import inline_svg_of
 from easybalance_sim.report.charts.front import Point
 from easybalance_sim.report.content import Facts, Figure, MadeBy, Page, Table
 from easybalance_sim.report.html.render import html_of
-from easybalance_sim.report.pages import page_of
+from easybalance_sim.report.pages import offset, page_of
 from easybalance_sim.report.sections.control_loops import _beyond
 from tests.golden.report.documents.make_golden import FOLDER, SAID, document, documents, said
 from tests.offload_reports import example_report as offload_report
@@ -190,7 +190,7 @@ def test_parts_of_the_traffic_with_names_of_other_scripts_have_their_own_figures
     ("after", "said"),
     [
         (lambda point: [point], "There is no knee. "),
-        (lambda point: [point, _loop_at(3e9, 40.0)], "The knee is b. c moves 2.0 GB per hour more and saves 20.0 s "),
+        (lambda point: [point, _loop_at(3e9, 40.0)], "The knee is b; c moves 2.0 GB per hour more and saves 20.0 s "),
     ],
 )
 def test_what_lies_beyond_the_knee_is_named(after: Callable[[Any], list[Any]], said: str) -> None:
@@ -201,6 +201,17 @@ def test_what_lies_beyond_the_knee_is_named(after: Callable[[Any], list[Any]], s
     (figure,) = [one for one in page(report).figures() if one.name == "front"]
     assert said in figure.conclusion
     assert _beyond((Point(name="a", x=0.0, y=0.0, on_front=True, knee=True),)) == ""
+
+
+def test_what_more_loss_buys_than_at_the_knee_is_named() -> None:
+    report = document("offset")
+    knee = next(front["knee"] for front in report["front"]["fronts"] if front["axis"] == "step_p99")
+    (figure,) = [one for one in page(report).figures() if one.name == "front_step_p99"]
+    assert f"The knee is {knee}; window plan, 8 × 8 + re-route next cap 1.1 goes on from 1.241 to 1.143, at " in (
+        figure.conclusion
+    )
+    rows = [row for row in report["front"]["rows"] if row["name"] == knee]
+    assert offset._beyond(rows, rows[0], "step_p99") == ""
 
 
 def _loop_at(moved: float, saved: float) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _figure(report: Part, axis: str) -> Figure:
         if best
         else "Nothing can be deployed."
     )
-    said += f" The knee is {knee['name']}; what lies beyond buys little for its loss." if knee is not None else ""
+    said += f" The knee is {knee['name']}{_beyond(best, knee, axis)}." if knee is not None else ""
     return Figure(
         name=f"front_{axis}",
         title=f"Balance against loss, {TITLES[axis]}",
@@ -126,6 +126,17 @@ def _figure(report: Part, axis: str) -> Figure:
         conclusion=said,
         chart=chart_of(report, axis),
     )
+
+
+def _beyond(best: list[Part], knee: Part, axis: str) -> str:
+    """What the next lossy row of the front reaches, of those with as many slots as the knee."""
+    paid = float(knee["price"]["loss_nats"]["high_nats"])
+    dearer = [row for row in best if row["slots"] == knee["slots"] and row["price"]["loss_nats"]["high_nats"] > paid]
+    if not dearer:
+        return ""
+    after = min(dearer, key=lambda row: float(row["price"]["loss_nats"]["high_nats"]))
+    reached = " to ".join(f"{row['balance'][axis]:.3f}" for row in (knee, after))
+    return f"; {after['name']} goes on from {reached}, at {_loss(after)}"
 
 
 def _table(report: Part) -> Table:

@@ -251,7 +251,7 @@ def _front(run: Run, prefix: str) -> Figure:
     front = ", ".join(point.name for point in points if point.on_front)
     knee = next((point.name for point in points if point.knee), None)
     said = "There is no knee." if sum(point.on_front for point in points) > 1 else "Moving bytes saves nothing."
-    said = f"The knee is {knee}.{_beyond(points)}" if knee else said
+    said = f"The knee is {knee}{_beyond(points)}." if knee else said
     return Figure(
         name=f"{prefix}front",
         title="Seconds saved against bytes moved",
@@ -273,8 +273,8 @@ def _beyond(points: Sequence[Point]) -> str:
         return ""
     knee, after = front[place : place + 2]
     return (
-        f" {after.name} moves {size(1e9 * (after.x - knee.x))} per hour more and saves {after.y - knee.y:,.1f} s per "
-        "hour more."
+        f"; {after.name} moves {size(1e9 * (after.x - knee.x))} per hour more and saves {after.y - knee.y:,.1f} s per "
+        "hour more"
     )
 
 
