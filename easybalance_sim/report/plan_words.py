@@ -28,6 +28,8 @@ _ROWS = (
     ("  P99", "lower_bound_per_window.p99", "{:.3f}"),
 )
 _FITTED = ("fit_imbalance_mean", "fit_imbalance_p99", "expected_imbalance_worst")
+HARDLY = 0.001
+"""Of a time: less is no change."""
 ON_FRONT = " *"
 """Behind the name of a candidate that no other beats in both the expected tail and a price."""
 FOLDS = ("interleaved", "blocked")
@@ -72,7 +74,9 @@ def no_time_gained(report: Mapping[str, Any]) -> list[str]:
     before, after = report["baseline"], report["plan"]
     evener = after["rank_imbalance"]["mean"] < before["rank_imbalance"]["mean"]
     old, new, band = before["layer_us"]["p99"], after["layer_us"]["p99"], report["cost"]["band_p90"]
-    if report["verdict"]["status"] != "accepted" or report["model"]["assumed"] or not evener or new < old:
+    if report["verdict"]["status"] != "accepted" or report["model"]["assumed"] or not evener:
+        return []
+    if new < old * (1 - HARDLY):
         return []
     inside = " (inside the model's error band)" if band and new <= old * (1 + band) else ""
     return [f"balance better, no time gained: layer P99 {old:.1f} → {new:.1f} µs{inside}"]

@@ -235,7 +235,7 @@ def test_large_matrices_are_left_out_and_the_page_says_so() -> None:
 
 def test_an_even_plan_has_no_layer_to_work_on_and_lost_folds_are_no_gain() -> None:
     assert "No layer is left with anything to even out." in figures(even(plan_report()))["layers"].conclusion
-    assert "most uneven layer is 5: there the mean falls from 1.520 to 1.220" in (
+    assert "By the mean the plan's most uneven layer is 5, where it falls from 1.520 to 1.220, by the P99, too." in (
         figures(plan_report())["layers"].conclusion
     )
     lost = {kind: {"removed_excess": {"mean": -0.1, "p99": 0.0}} for kind in ("interleaved", "blocked")}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from easybalance_sim.cli.phases_table import of_phases
-from easybalance_sim.report.content import Figure, Mood
+from easybalance_sim.report.content import Figure, Mood, Table
 from easybalance_sim.report.plan_words import no_time_gained
 from easybalance_sim.report.words import band_words
 from tests.gate_reports import one_case
@@ -308,3 +308,58 @@ def test_a_plan_that_makes_even_ranks_uneven_is_told() -> None:
     report = even(plan_report())
     report["plan"]["rank_imbalance"] = dict.fromkeys(("mean", "p50", "p95", "p99", "max"), 1.3)
     assert "rises from 1.000 to 1.300: the plan is less even than the baseline." in page(report).headline.text
+
+
+def test_layers_are_worth_a_search_where_the_floor_is_lower() -> None:
+    report = plan_report()
+    report["plan"]["rank_imbalance_by_layer"] = {"mean": [1.3, 1.2, 1.25], "p99": [1.4, 1.9, 1.5]}
+    report["floor"]["rank_imbalance_by_layer"] = {"mean": [1.29, 1.1, 1.24], "p99": [1.4, 1.3, 1.5]}
+    said = conclusion(report, "layers")
+    assert "most uneven layer is 3, where it falls from 1.500 to 1.300; by the P99 it is layer 4." in said
+    assert said.endswith("in layer 4: its mean is 1.200, with a plan made from this very traffic 1.100.")
+    report["floor"] = report["plan"]
+    assert conclusion(report, "layers").endswith("no more even in any layer.")
+
+
+def test_a_tail_of_small_steps_is_told() -> None:
+    report = over_time(step_tokens=[*[40.0] * 18, 3.0, 2.0])
+    report["maps"]["over_time"]["plan"]["worst"] = [*[1.3] * 18, 1.6, 2.1]
+    said = conclusion(report, "over_time")
+    assert "P99 (1.600) is reached in 2 points of small steps (2.5 tokens in the median, 40.0 over all)" in said
+    report["maps"]["over_time"]["plan"]["worst"] = [1.7] * 20
+    assert "is reached in" not in conclusion(report, "over_time")
+
+
+def test_what_communication_is_made_of_follows_from_the_bytes() -> None:
+    """The sample: 10 % more bytes and the same share."""
+    assert "its share does not follow the bytes (+10.0 %), so it is latency" in conclusion(golden(), "time_share")
+    shares = {"dispatch": 0.4, "expert": 0.2, "combine": 0.4}
+    report = plan_report(plan__time_share=shares)
+    assert conclusion(report, "time_share").endswith("communication decides, more even ranks shorten the rest only.")
+
+
+def test_an_end_that_is_the_p99_itself_is_no_bar_of_its_own() -> None:
+    report = plan_report()
+    rows = [row[1] for row in figures(report)["layer_time"].chart.table().rows]
+    assert "P99, nothing hidden" not in rows and "P99, all communication hidden" in rows
+    assert "between the P99, which hides nothing, and all" in conclusion(report, "layer_time")
+    report["plan"]["layer_us"] = {"p50": 60.0, "p95": 66.0, "p99": 72.0}
+    assert "P99, nothing hidden" in [row[1] for row in figures(report)["layer_time"].chart.table().rows]
+
+
+def test_replicas_as_chance_would_have_them_say_nothing_of_load() -> None:
+    report = plan_report(layers=1, experts=8, ranks=4, nodes=1)
+    report["maps"] |= {"replicas": [[2, 1, 1, 2, 2, 2, 1, 1]], "expert_tokens": [[80, 70, 60, 50, 40, 30, 20, 10]]}
+    assert "25 % of the experts with several replicas are among the busiest quarter" in conclusion(report, "replicas")
+    assert "by chance 25 % would be: the load on the whole does not decide" in conclusion(report, "replicas")
+    (section,) = [one for one in page(report).sections if one.name == "replicas"]
+    (table,) = [block for block in section.blocks if isinstance(block, Table)]
+    assert table.note.startswith("4 of 4: most replicas first, of equally many the busiest.")
+
+
+def test_a_time_that_hardly_falls_is_not_gained() -> None:
+    report = plan_report()
+    report["baseline"]["layer_us"] = {"p50": 100.0, "p95": 100.0, "p99": 100.0}
+    for p99, told in ((99.998, True), (99.8, False)):
+        report["plan"]["layer_us"] = {"p50": 100.0, "p95": 100.0, "p99": p99}
+        assert bool(no_time_gained(report)) == told

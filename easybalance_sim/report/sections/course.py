@@ -86,7 +86,7 @@ def _imbalance(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> Figur
             f"worst layer. {said}"
         ),
         conclusion=f"Each point is {_point(over_time)}, dotted lines mark bursts and workloads that have most of the "
-        f"running requests. {'' if nothing_to_even(report) else _worst(over_time)}{said}",
+        f"running requests. {_tail(report, over_time)}{said}",
         chart=Panels(panels=panels),
     )
 
@@ -105,6 +105,24 @@ def _worst(over_time: Mapping[str, Any]) -> str:
     elif tokens > usual * BURST:
         why = ", in a burst"
     return f"The plan's worst layer reaches {worst:.3f} in {_when(over_time, place)}{why}. "
+
+
+def _tail(report: Mapping[str, Any], over_time: Mapping[str, Any]) -> str:
+    """Where the plan's tail comes from."""
+    if nothing_to_even(report):
+        return ""
+    said, most = _worst(over_time), report["plan"]["rank_imbalance"]["p99"]
+    worst = over_time["plan"]["worst"]
+    tokens = [
+        one for one, ratio in zip(over_time["step_tokens"], worst, strict=True) if ratio is not None and ratio >= most
+    ]
+    usual = median(over_time["step_tokens"])
+    if not tokens or median(tokens) >= usual / BURST:
+        return said
+    return (
+        f"{said}The P99 ({most:.3f}) is reached in {many(len(tokens), 'point')} of small steps ({median(tokens):,.1f} "
+        f"tokens in the median, {usual:,.1f} over all): they are uneven whatever the plan. "
+    )
 
 
 def _when(over_time: Mapping[str, Any], place: int) -> str:

@@ -14,8 +14,6 @@ from easybalance_sim.report.words import band_words, change, course
 STATS = ("p50", "p95", "p99")
 MORE_EXPERTS = 1.05
 """Active ones of a rank: from here on the reading of their weights is worth a word."""
-HARDLY = 0.001
-"""Of a time: less is no change."""
 
 
 def section(report: Mapping[str, Any]) -> Section:
@@ -66,7 +64,7 @@ def time(report: Mapping[str, Any]) -> str:
     if not old:
         return f"{said}: the plan takes time where the baseline takes none."
     size = abs(new / old - 1)
-    if size < HARDLY:
+    if size < plan_words.HARDLY:
         return f"P99 layer time hardly changes ({old:.1f} → {new:.1f} µs): no time is gained or lost."
     if not band:
         return f"{said} ({change(old, new)}), by a cost model whose error is not known."
@@ -115,7 +113,10 @@ def _over(report: Mapping[str, Any]) -> str:
 
 def _layer_time(report: Mapping[str, Any]) -> Figure:
     band = report["cost"]["band_p90"]
-    ends = {"full_overlap": "P99, all communication hidden", "serial": "P99, nothing hidden"}
+    ends = {"full_overlap": "P99, all communication hidden"}
+    # Where nothing is hidden the P99 itself is that end.
+    if any(report[side]["layer_us_bracket"]["serial"]["p99"] != report[side]["layer_us"]["p99"] for side in SIDES):
+        ends["serial"] = "P99, nothing hidden"
     series = []
     for side, name in zip(SIDES, side_names(report), strict=True):
         bracket = report[side]["layer_us_bracket"]
@@ -131,8 +132,8 @@ def _layer_time(report: Mapping[str, Any]) -> Figure:
         name="layer_time",
         title="Time of a MoE layer",
         alt=f"Bars of microseconds of a layer over steps and layers: {', '.join(pairs)}.",
-        conclusion=f"{_known(report)}{_more_experts(report)}{marks}An engine lies between its ends: all communication "
-        "hidden, or nothing.",
+        conclusion=f"{_known(report)}{_more_experts(report)}{marks}An engine lies between "
+        f"{'nothing hidden' if 'serial' in ends else 'the P99, which hides nothing,'} and all communication hidden.",
         chart=Bars(rows=rows, row="percentile", series=tuple(series), value="layer time, µs", form="{:,.1f}"),
     )
 

@@ -56,8 +56,6 @@ def _compared(report: Mapping[str, Any]) -> tuple[int, int]:
 def _layers(report: Mapping[str, Any]) -> Figure:
     ids = layer_ids(report)
     after = report["plan"]["rank_imbalance_by_layer"]
-    worst = int(np.argmax(after["mean"]))
-    old, new = (report[side]["rank_imbalance_by_layer"]["mean"][worst] for side in SIDES)
     return Figure(
         name="layers",
         title="Imbalance of each layer",
@@ -65,17 +63,27 @@ def _layers(report: Mapping[str, Any]) -> Figure:
             f"Rank imbalance of {many(len(ids), 'layer')}, mean and P99 over windows, baseline and plan: the plan's "
             f"mean runs from {min(after['mean']):.3f} to {max(after['mean']):.3f}."
         ),
-        conclusion=f"Mean and P99 over windows. {_most_uneven(ids[worst], old, new)}",
+        conclusion=f"Mean and P99 over windows. {_most_uneven(report, ids)}",
         chart=_layer_chart(report, ids),
     )
 
 
-def _most_uneven(layer: int, old: float, new: float) -> str:
-    if new < EVEN_LAYER:
+def _most_uneven(report: Mapping[str, Any], ids: tuple[int, ...]) -> str:
+    """The worst layers under the plan, and where a plan made from the judged traffic shows that more can be had."""
+    found = {side: report[side]["rank_imbalance_by_layer"] for side in (*SIDES, "floor")}
+    mean, tail = (int(np.argmax(found["plan"][stat])) for stat in ("mean", "p99"))
+    if found["plan"]["mean"][mean] < EVEN_LAYER:
         return "No layer is left with anything to even out."
-    moved = course(old, new)
+    moved = course(found["baseline"]["mean"][mean], found["plan"]["mean"][mean])
+    by_tail = ", by the P99, too" if mean == tail else f"; by the P99 it is layer {ids[tail]}"
+    room = np.array(found["plan"]["mean"]) - np.array(found["floor"]["mean"])
+    most = int(np.argmax(room))
+    said = f"By the mean the plan's most uneven layer is {ids[mean]}, where it {moved}{by_tail}."
+    if room[most] < EVEN_LAYER - 1:
+        return f"{said} A plan made from this very traffic is no more even in any layer."
     return (
-        f"The plan's most uneven layer is {layer}: there the mean {moved}, and a longer search or more slots pay most."
+        f"{said} A longer search pays most in layer {ids[most]}: its mean is {found['plan']['mean'][most]:.3f}, with a "
+        f"plan made from this very traffic {found['floor']['mean'][most]:.3f}."
     )
 
 

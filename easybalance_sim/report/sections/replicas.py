@@ -69,7 +69,7 @@ def _why(several: AnyArray, load: FloatArray | None) -> str:
     if share >= 0.75:
         return f"{said}: replicas follow the load."
     if share <= 0.4:
-        return f"{said}: replicas follow bursts and company more than the load on the whole."
+        return f"{said}, by chance {percent(BUSY_SHARE)} would be: the load on the whole does not decide who has them."
     return f"{said}; the others burst in some windows or relieve a full rank."
 
 
@@ -100,7 +100,8 @@ def _table(report: Mapping[str, Any], replicas: IntArray, load: FloatArray | Non
         title="Most replicated experts",
         columns=(*head, *more) if load is not None else head,
         rows=tuple(rows),
-        note="ebsim explain PLAN --layer N --expert N says what one replica more or fewer would do.",
+        note=f"{len(order):,} of {int((replicas > 1).sum()):,}: most replicas first, of equally many the busiest. "
+        "ebsim explain PLAN --layer N --expert N says what one replica more or fewer would do.",
     )
 
 

@@ -9,9 +9,11 @@ from easybalance_sim.report import plan_words
 from easybalance_sim.report.charts.shares import Part, Shares
 from easybalance_sim.report.content import Fact, Facts, Figure, Section
 from easybalance_sim.report.sections.sides import SIDES, nothing_to_even, side_names
-from easybalance_sim.report.words import band_words
+from easybalance_sim.report.words import band_words, change
 
 PARTS = ("dispatch", "expert", "combine")
+MORE_BYTES, SAME_SHARE = 0.05, 0.01
+"""Bytes that change by so much while their share of the time changes by less are not what takes the time."""
 
 
 def section(report: Mapping[str, Any]) -> Section:
@@ -36,7 +38,7 @@ def _lead(report: Mapping[str, Any]) -> str:
 
 def _parts(report: Mapping[str, Any]) -> Figure:
     shares = [report[side]["time_share"] for side in SIDES]
-    sent = [one["dispatch"] + one["combine"] for one in shares]
+    sent = [_communication(report[side]) for side in SIDES]
     told = ", ".join(
         f"{name}: " + ", ".join(f"{part} {100 * one[part]:.0f} %" for part in PARTS)
         for name, one in zip(side_names(report), shares, strict=True)
@@ -60,9 +62,28 @@ def _decides(report: Mapping[str, Any], sent: float) -> str:
         return ", for widths that are only assumed: nothing follows from it"
     if nothing_to_even(report):
         return ""
-    if sent > 0.5:
-        return ": communication decides, a more even plan helps less than fewer bytes would"
-    return ": experts decide, balance is worth time"
+    if sent <= 0.5:
+        return ": experts decide, balance is worth time"
+    shares, (old, new) = [_communication(report[side]) for side in SIDES], [_bytes(report[side]) for side in SIDES]
+    if old and abs(new / old - 1) >= MORE_BYTES and abs(shares[1] - shares[0]) < SAME_SHARE:
+        return (
+            f": communication decides, and its share does not follow the bytes ({change(old, new)}), so it is latency "
+            "by the cost model, which neither more balance nor fewer bytes take away"
+        )
+    return ": communication decides, more even ranks shorten the rest only"
+
+
+def _communication(side: Mapping[str, Any]) -> float:
+    share: float = side["time_share"]["dispatch"] + side["time_share"]["combine"]
+    return share
+
+
+def _bytes(side: Mapping[str, Any]) -> float:
+    """Of a token from rank to rank; between nodes where the ranks are too many for a matrix."""
+    pairs = side["traffic"].get("rank_bytes_per_token")
+    if pairs is None:
+        return float(side["cross_node_bytes_per_token"])
+    return float(sum(sum(row) - row[place] for place, row in enumerate(pairs)))
 
 
 def _facts(report: Mapping[str, Any]) -> Facts:
