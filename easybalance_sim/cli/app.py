@@ -13,6 +13,7 @@ from easybalance_sim.cli.exit_codes import INTERRUPTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
     from types import FrameType
     from typing import NoReturn
 
@@ -23,6 +24,7 @@ itself until `main` has seen it: one that is raised while Python calls back from
 
 def start() -> NoReturn:
     """The program: `main`, then an end at once. Taking numba apart would cost as much as a small command."""
+    sys.unraisablehook = _lost
     try:
         main()
         code: object = 0
@@ -33,6 +35,12 @@ def start() -> NoReturn:
         with contextlib.suppress(OSError):
             stream.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _lost(exception: UnraisableHookArgs) -> None:
+    # An interrupt that is lost comes again: nothing to tell of.
+    if not issubclass(exception.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(exception)
 
 
 def main() -> None:

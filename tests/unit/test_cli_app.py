@@ -9,7 +9,7 @@ import pytest
 
 from easybalance_sim.cli import app, running
 from easybalance_sim.cli.exit_codes import INTERRUPTED
-from tests.ebsim_process import ebsim_here
+from tests.ebsim_process import ebsim_here, python
 
 PATIENCE_S = 60.0
 
@@ -35,6 +35,35 @@ def test_an_interrupt_that_is_swallowed_comes_again(polite: signal.Signals, monk
     assert (done.returncode, swallowed) == (INTERRUPTED, ["once", "twice"])
     assert done.stderr == "ebsim: interrupted; no file was left half-written\n"
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+SWALLOWING = """
+import signal, time
+from easybalance_sim.cli import app, running
+class Deaf:
+    def __init__(self, signals):
+        self.signals = signals
+    def __del__(self):
+        if self.signals:
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(60)
+        raise ValueError("told")
+def run(arguments):
+    Deaf(False)
+    Deaf(True)
+    time.sleep(60)
+    return 0, ""
+app.TIDYING_S = 0.05
+running.run = run
+app.start()
+"""
+
+
+def test_an_interrupt_that_is_lost_in_a_callback_is_not_told_of() -> None:
+    done = python("-c", SWALLOWING)
+    assert (done.returncode, done.stdout) == (INTERRUPTED, "")
+    assert done.stderr.endswith("ValueError: told\nebsim: interrupted; no file was left half-written\n")
+    assert "KeyboardInterrupt" not in done.stderr
 
 
 def test_an_interrupt_that_is_seen_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
