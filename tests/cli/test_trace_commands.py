@@ -146,7 +146,7 @@ def test_convert_counts_prints_each_file(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "counts.parquet")
     done = run_here("convert", tmp_path / "counts.parquet", "-o", tmp_path / "o.parquet", "--top-k", "2")
     assert done.returncode == 0
-    assert f"wrote {tmp_path / 'o-4k.parquet'}: 4 tokens, 1 window, 1 layers × 4 experts" in unbroken(done.stdout)
+    assert f"wrote {tmp_path / 'o-4k.parquet'}: 4 tokens, 1 window, 1 layer × 4 experts" in unbroken(done.stdout)
     found = run_json("summary", tmp_path / "o-4k.parquet", tmp_path / "o-8k.parquet", "--ranks", "2")
     assert found["coactivation"] is None
     assert found["trace"]["kind"] == "counts" and found["windows"]["count"] == 2
@@ -202,7 +202,7 @@ def test_warm_up_steps_are_dropped_with_a_note(tmp_path: Path) -> None:
     ids = [[0, 1, 2, 3]] * 4 + [[4, 5, 6, 7], [1, 2, 3, 4]]
     trace = write_trace(tmp_path / "warm.parquet", ids, [0, 0, 1, 1, 2, 2])
     done = run_here("check", trace)
-    assert done.returncode == 0 and "2 tokens, 1 steps" in done.stdout
+    assert done.returncode == 0 and "2 tokens, 1 step, 1 request" in done.stdout
     assert "note: 4 warm-up tokens" in done.stderr
     assert run_here("convert", trace, "-o", tmp_path / "out.parquet").returncode == 0
     assert run_json("check", tmp_path / "out.parquet")["notes"] == []

@@ -161,7 +161,7 @@ def test_warm_up_of_the_recorder_is_noted(tmp_path: Path) -> None:
 def test_a_gpu_that_is_demanded_and_not_there_is_refused(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "gpu_fault", lambda: "cudaErrorNoDevice: no CUDA-capable device is detected")
     with pytest.raises(
-        UsageError, match=r"--device: no GPU can be used: cudaErrorNoDevice.* — install easybalance-sim"
+        UsageError, match=r"--device: no GPU can be used: cudaErrorNoDevice.* — in a clone of ebsim pip"
     ):
         opened(trace, device="gpu")
     monkeypatch.setenv("EBSIM_DEVICE", "gpu")
