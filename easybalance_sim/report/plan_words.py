@@ -43,6 +43,28 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
     return f"{verdict['status'].upper()}{why}"
 
 
+def judged_value(criterion: str, value: float | None) -> str:
+    """A limit of a criterion, or what was observed, in the unit that people read it in; a dash for None."""
+    if value is None:
+        return "–"
+    if criterion.endswith("_seconds_max"):
+        return duration(value)
+    if criterion.endswith(("_steps_min", "_windows_min")):
+        return f"{value:,g}"
+    # Under stress limits are ratios, the gain is in widths of the band.
+    if criterion == "time_gain_over_band_min" or (criterion.startswith("stress") and "lost" not in criterion):
+        return f"{value:.4g}"
+    return in_percent(value, 4)
+
+
+def in_percent(share: float, digits: int = 2) -> str:
+    """With so many digits, whole where there are more before the point; no more of small ones than can be read."""
+    value = 100 * share
+    if 0 < abs(value) < 0.01:
+        return "less than 0.01 %"
+    return f"{value:,.0f} %" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g} %"
+
+
 def written(report: Mapping[str, Any]) -> str:
     """Where a plan was written, or why not."""
     if report["plan_file"]:

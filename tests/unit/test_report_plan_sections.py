@@ -10,7 +10,7 @@ import pytest
 
 from easybalance_sim.cli.phases_table import of_phases
 from easybalance_sim.report.content import Figure, Mood, Table
-from easybalance_sim.report.plan_words import no_time_gained
+from easybalance_sim.report.plan_words import judged_value, no_time_gained
 from easybalance_sim.report.words import band_words
 from tests.gate_reports import one_case
 from tests.golden.report.make_golden import FOLDER
@@ -363,3 +363,30 @@ def test_a_time_that_hardly_falls_is_not_gained() -> None:
     for p99, told in ((99.998, True), (99.8, False)):
         report["plan"]["layer_us"] = {"p50": 100.0, "p95": 100.0, "p99": p99}
         assert bool(no_time_gained(report)) == told
+
+
+@pytest.mark.parametrize(
+    ("criterion", "value", "says"),
+    [
+        ("kv_cache_loss_max", 2.886e-06, "less than 0.01 %"),
+        ("kv_cache_loss_max", 0.1, "10 %"),
+        ("p99_imbalance_drop_min", 0.48398665, "48.4 %"),
+        ("cross_node_bytes_growth_max", -0.12345, "-12.35 %"),
+        ("cross_node_bytes_growth_max", 250.0, "25,000 %"),
+        ("migration_seconds_max", 9.199e-06, "9 µs"),
+        ("migration_seconds_max", 60.0, "60.0 s"),
+        ("held_out_steps_min", 2234, "2,234"),
+        ("stress.uniform", 1.000657, "1.001"),
+        ("stress_p99_over_baseline_max_of.uniform", 1.15, "1.15"),
+        ("stress.lost-experts", 0.410156, "41.02 %"),
+        ("time_gain_over_band_min", None, "–"),
+    ],
+)
+def test_findings_are_in_units_of_people(criterion: str, value: float | None, says: str) -> None:
+    assert judged_value(criterion, value) == says
+
+
+def test_the_page_has_the_units() -> None:
+    found = {one.criterion: (one.limit, one.observed) for one in page(golden()).findings}
+    assert found["kv_cache_loss_max"] == ("10 %", "less than 0.01 %")
+    assert found["migration_seconds_max"] == ("60.0 s", "36 µs")

@@ -148,8 +148,8 @@ def findings(verdict: Mapping[str, Any]) -> tuple[Finding, ...]:
     found = [
         Finding(
             criterion=one["criterion"],
-            limit=f"{one['limit']:g}",
-            observed="–" if one["observed"] is None else f"{one['observed']:.4g}",
+            limit=plan_words.judged_value(one["criterion"], one["limit"]),
+            observed=plan_words.judged_value(one["criterion"], one["observed"]),
             ok=None if one["note"].startswith(NOT_JUDGED) else one["ok"],
             note=one["note"],
         )

@@ -8,6 +8,7 @@ from typing import Any
 from easybalance_sim.cost.memory import USABLE_HBM_FRAC
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Fact, Facts, Figure, Section
+from easybalance_sim.report.plan_words import in_percent
 from easybalance_sim.report.sections.sides import SIDES
 from easybalance_sim.report.words import UNKNOWN, change, duration, many, size
 
@@ -62,7 +63,7 @@ def _memory(report: Mapping[str, Any]) -> Facts:
             Fact(
                 label="KV cache lost to its additional slots",
                 value=_lost(lost, share),
-                note="" if lost is None or share is None else f"{_percent(share)} of the KV cache",
+                note="" if lost is None or share is None else f"{in_percent(share)} of the KV cache",
             ),
             Fact(label="one more slot in every layer", value=size(memory["bytes_per_redundant_slot"])),
             Fact(label="staging of experts that arrive", value=size(memory["staging_bytes"])),
@@ -74,7 +75,7 @@ def _memory(report: Mapping[str, Any]) -> Facts:
             Fact(label="activations of the fullest step", value=size(memory["activation_bytes"])),
             Fact(
                 label="experts and staging",
-                value=UNKNOWN if taken is None else f"{_percent(taken)} of the GPU's memory",
+                value=UNKNOWN if taken is None else f"{in_percent(taken)} of the GPU's memory",
                 note="; ".join(memory["warnings"]),
             ),
         ),
@@ -84,15 +85,7 @@ def _memory(report: Mapping[str, Any]) -> Facts:
 def _lost(tokens: int | None, share: float | None) -> str:
     if tokens is not None:
         return f"{tokens:,} tokens"
-    return UNKNOWN if share is None else _percent(share)
-
-
-def _percent(share: float) -> str:
-    """With two digits; no more of small ones than can be read."""
-    value = 100 * share
-    if 0 < value < 0.01:
-        return "less than 0.01 %"
-    return f"{value:,.0f} %" if value >= 10 else f"{value:.2g} %"
+    return UNKNOWN if share is None else in_percent(share)
 
 
 def _experts(report: Mapping[str, Any]) -> str:
@@ -100,10 +93,10 @@ def _experts(report: Mapping[str, Any]) -> str:
     taken = report["memory"].get("expert_memory_frac")
     if taken is None:
         return "What share of the GPU the experts take is not known."
-    said = f"Experts and staging take {_percent(taken)} of the GPU's memory"
+    said = f"Experts and staging take {in_percent(taken)} of the GPU's memory"
     if taken <= USABLE_HBM_FRAC:
         return f"{said}."
-    return f"{said}, of which engines use {_percent(USABLE_HBM_FRAC)}: they do not fit."
+    return f"{said}, of which engines use {in_percent(USABLE_HBM_FRAC)}: they do not fit."
 
 
 def _steps(memory: Mapping[str, Any]) -> str:
