@@ -17,8 +17,9 @@ from easybalance_sim.report.rebalance_words import (
     advised_of,
     alone_or,
     answer,
-    best_of,
+    least_moved,
     saved_words,
+    tie_of,
     worth_it,
 )
 from easybalance_sim.report.sections.control_loops import sections
@@ -62,7 +63,9 @@ def _of_run(run: Run, made_by: MadeBy) -> Page:
 
 def _headline(run: Run) -> Headline:
     word, text = answer(run)
-    return Headline(mood=Mood.NEUTRAL if word == KEEP else Mood.GOOD, word=word, text=text, lines=_lines(run))
+    # What the model cannot tell from never re-planning is nothing to be glad of.
+    told = advised_of(run)["saved_s_per_hour"] >= tie_of(run, run["loops"][0]["seconds"])
+    return Headline(mood=Mood.GOOD if told and word != KEEP else Mood.NEUTRAL, word=word, text=text, lines=_lines(run))
 
 
 def _lines(run: Run) -> tuple[str, ...]:
@@ -105,7 +108,7 @@ def _provenance(run: Run, made_by: MadeBy) -> tuple[Fact, ...]:
 def _of_strata(document: Run, made_by: MadeBy) -> Page:
     strata = document["strata"]
     first = next(iter(strata.values()))
-    wins = {name: best_of(run) for name, run in strata.items()}
+    wins = {name: advised_of(run) for name, run in strata.items()}
     told = "; ".join(f"{name}: {loop['policy']} ({saved_words(loop)})" for name, loop in wins.items())
     worth = any(map(worth_it, wins.values()))
     same = len({loop["policy"] for loop in wins.values()}) == 1
@@ -115,7 +118,7 @@ def _of_strata(document: Run, made_by: MadeBy) -> Page:
         headline=Headline(
             mood=Mood.GOOD if worth else Mood.NEUTRAL,
             word="ONE ANSWER" if same else "IT DEPENDS",
-            text=f"The loop that saves most, {told}.",
+            text=f"The loop with the fewest bytes of those that save as much as the best, {told}.",
             lines=_lines(first),
         ),
         key=tuple(Fact(label=name, value=loop["policy"], note=saved_words(loop)) for name, loop in wins.items()),
@@ -133,11 +136,13 @@ def _of_strata(document: Run, made_by: MadeBy) -> Page:
 
 def _of_settings(document: Run, made_by: MadeBy) -> Page:
     chosen = document["chosen"]
-    name, best = max(chosen.items(), key=lambda item: item[1]["judged_on"]["saved_s_per_hour"])
+    name, most = _best_setting(document), _most_saved(document)
+    best = chosen[name]
     judged = best["judged_on"]
     worth = worth_it(judged)
     said = f"with {setting_words(best)}" if best["setting"] else "which has no settings"
-    text = f"On windows that it was not chosen on, {name}, {said}, saves most: {saved_words(judged)}."
+    text = f"On windows that it was not chosen on, {name}, {said}, saves {saved_words(judged)}"
+    text += ", the most." if name == most else f": {most} saves {saved_words(chosen[most]['judged_on'])}, a tie."
     return Page(
         title=f"{_title(document)}, settings",
         subtitle=_subtitle(document),
@@ -159,6 +164,21 @@ def _of_settings(document: Run, made_by: MadeBy) -> Page:
         provenance=_provenance(document, made_by),
         notes=tuple(document["notes"]),
     )
+
+
+def _best_setting(document: Run) -> str:
+    """The loop whose setting moves least, of those that save as much as the best but for the model's tie."""
+    judged = {name: row["judged_on"] for name, row in document["chosen"].items()}
+    whole = document["rows"][0]
+    tie = tie_of(document, whole["chosen_on"]["seconds"] + whole["judged_on"]["seconds"])
+    best = least_moved(judged.values(), tie)
+    return next(name for name, row in judged.items() if row is best)
+
+
+def _most_saved(document: Run) -> str:
+    saved = {name: float(row["judged_on"]["saved_s_per_hour"]) for name, row in document["chosen"].items()}
+    best = _best_setting(document)
+    return max(saved, key=lambda name: (saved[name], name == best))
 
 
 def setting_words(row: Run) -> str:
@@ -195,7 +215,7 @@ def _halves(chosen: Run) -> Figure:
 
 def _priced(document: Run) -> Figure:
     rows = document["rows"]
-    best = max(document["chosen"], key=lambda name: document["chosen"][name]["judged_on"]["saved_s_per_hour"])
+    best = _best_setting(document)
     hours = max(rows[0]["judged_on"]["seconds"] / HOUR_S, 1e-12)
     curves = []
     for family, taken in document["chosen"].items():

@@ -144,8 +144,8 @@ def _row(loop: Run) -> tuple[str, ...]:
 
 
 def shown_loops(run: Run) -> list[Run]:
-    """Of which time courses are drawn: never, the best one and ours, each once."""
-    wanted = (NEVER, best_of(run)["policy"], OURS)
+    """Of which time courses are drawn: never, the best one, the advised one and ours, each once."""
+    wanted = (NEVER, best_of(run)["policy"], advised_of(run)["policy"], OURS)
     return [loop for loop in run["loops"] if loop["policy"] in wanted]
 
 
