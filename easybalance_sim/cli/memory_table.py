@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.cli.layout import filled, worded
+from easybalance_sim.report.plan_words import in_percent
 from easybalance_sim.report.words import UNKNOWN, size
 
 
 def of_memory(memory: Mapping[str, Any]) -> str:
     """The lines, and a warning for each thing that the fullest step overflows."""
-    buffer, lost = memory["dispatch_buffer"], memory["kv_tokens_lost"]
+    buffer = memory["dispatch_buffer"]
     rows = [
         ("memory of a GPU under the plan", ""),
-        ("  KV cache lost to its additional slots", UNKNOWN if lost is None else _lost(lost, memory)),
+        ("  KV cache lost to its additional slots", _lost(memory)),
         ("  one more slot in every layer", size(memory["bytes_per_redundant_slot"])),
         ("  staging of experts that arrive", size(memory["staging_bytes"])),
         (
@@ -27,6 +28,9 @@ def of_memory(memory: Mapping[str, Any]) -> str:
     return "\n".join([worded(rows), *(filled(f"WARNING: {warning}") for warning in memory["warnings"])])
 
 
-def _lost(tokens: int, memory: Mapping[str, Any]) -> str:
-    share = memory["kv_cache_loss_frac"]
-    return f"{tokens:,} tokens" + ("" if share is None else f" ({100 * share:.2g} %)")
+def _lost(memory: Mapping[str, Any]) -> str:
+    """Tokens and their share, or the one that is known."""
+    tokens, share = memory["kv_tokens_lost"], memory["kv_cache_loss_frac"]
+    if tokens is None:
+        return UNKNOWN if share is None else f"{in_percent(share)} (tokens: say --model)"
+    return f"{tokens:,} tokens" + ("" if share is None else f" ({in_percent(share)})")

@@ -9,6 +9,7 @@ from easybalance_sim.cli.console import Console
 from easybalance_sim.cli.layout import aligned, filled, kept, noted, wrapped
 from easybalance_sim.cli.memory_table import of_memory
 from easybalance_sim.cli.stress_table import of_stress
+from easybalance_sim.gate.verdict import NOT_JUDGED
 from easybalance_sim.report import plan_words
 
 
@@ -34,11 +35,15 @@ def of_replay(report: Mapping[str, Any]) -> str:
 
 def of_findings(verdict: Mapping[str, Any]) -> str:
     """One line per criterion of a `verdict` section, its note beneath."""
-    rows = [("", "criterion", "limit", "observed")]
-    for finding in verdict["findings"]:
-        observed = "–" if finding["observed"] is None else f"{finding['observed']:.4g}"
-        rows.append(("ok" if finding["ok"] else "NO", finding["criterion"], f"{finding['limit']:g}", observed))
+    rows = [("", "criterion", "limit", "observed"), *map(_finding, verdict["findings"])]
     return noted(rows, ["", *(finding["note"] for finding in verdict["findings"])], left=4)
+
+
+def _finding(finding: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    # What was not judged is ok for the verdict, but a reader would take the word for a limit that was kept.
+    mark = "–" if finding["note"].startswith(NOT_JUDGED) else "ok" if finding["ok"] else "NO"
+    limit, observed = (plan_words.judged_value(finding["criterion"], finding[key]) for key in ("limit", "observed"))
+    return mark, finding["criterion"], limit, observed
 
 
 def warn_of_first_run(console: Console, takes: str = "some 10 seconds") -> None:

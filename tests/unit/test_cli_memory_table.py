@@ -38,6 +38,8 @@ def test_a_burst_that_overflows_is_a_line_of_its_own() -> None:
 
 def test_what_is_not_known_is_said() -> None:
     unknown = MEMORY | dict.fromkeys(("kv_tokens_lost", "staging_bytes", "activation_bytes"))
-    assert of_memory(unknown).count("not known (say --model)") == 3
+    assert of_memory(unknown).count("not known (say --model)") == 2
+    assert "additional slots  3.1 % (tokens: say --model)\n" in of_memory(unknown)
     no_room = MEMORY | {"kv_cache_loss_frac": None}
     assert "  36,348 tokens\n" in of_memory(no_room)
+    assert of_memory(unknown | no_room | {"kv_tokens_lost": None}).count("  not known (say --model)\n") == 1

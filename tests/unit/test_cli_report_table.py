@@ -184,8 +184,8 @@ def test_findings_show_what_was_observed(report: dict[str, Any]) -> None:
     report["verdict"]["findings"][-1] |= {"observed": 0.23456, "limit": 0.15, "note": "mean imbalance 1.0 → 1.2"}
     report["verdict"]["findings"][-2] |= {"observed": None, "note": "not judged: no plan is in force"}
     *_, unjudged, why, missed, note = report_table.of_findings(report["verdict"]).splitlines()
-    assert (missed.split(), note) == (["NO", "fit_gap_max", "0.15", "0.2346"], "      mean imbalance 1.0 → 1.2")
-    assert (unjudged.split(), why[:11]) == (["ok", "migration_seconds_max", "60", "–"], "      not j")
+    assert (missed.split(), note) == (["NO", "fit_gap_max", "15", "%", "23.46", "%"], "      mean imbalance 1.0 → 1.2")
+    assert (unjudged.split(), why[:11]) == (["–", "migration_seconds_max", "60.0", "s", "–"], "      not j")
 
 
 def test_a_plan_that_is_no_faster_says_so_under_the_verdict(report: dict[str, Any]) -> None:
