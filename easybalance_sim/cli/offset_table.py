@@ -8,13 +8,14 @@ from typing import Any
 from easybalance_sim.cli.layout import aligned, filled, inner, kept, noted
 from easybalance_sim.cli.offset_parts import PARTS, remarked, remarks
 from easybalance_sim.report.claim_words import calibrated, holds, untabled
+from easybalance_sim.report.offset_words import answer
 
 Section = Mapping[str, Any]
 
 
 def of(report: Section) -> str:
     """Everything that was asked for."""
-    blocks = [_head(report), *_helps(report), _front(report)]
+    blocks = [f"{filled(': '.join(answer(report)))}\n{_head(report)}", *_helps(report), _front(report)]
     for part, lines in PARTS.items():
         if report[part] is not None:
             blocks.append("\n".join(lines(report[part])))

@@ -19,7 +19,7 @@ def row(name: str, **changes: Any) -> dict[str, Any]:
     price = {"changed": 0.05, "dropped": 0.0, "top1_lost": 0.01, "loss_nats": band}
     return {
         "name": name, "balance": dict.fromkeys(names, 1.25), "price": price, "lossless": False, "stable": True,
-        "remark": "", "slots": 64, **changes,
+        "remark": "", "slots": 64, "floor": False, **changes,
     }  # fmt: skip
 
 

@@ -214,6 +214,41 @@ def test_what_more_loss_buys_than_at_the_knee_is_named() -> None:
     assert offset._beyond(rows, rows[0], "step_p99") == ""
 
 
+@pytest.mark.parametrize(
+    ("saved", "word", "said"),
+    [
+        (
+            0.02,
+            "LOSSLESS FIRST",
+            "replica is more even, 1.081, but its sensor and its choosing take 29.0 µs of a layer ",
+        ),
+        (50.0, "LOSSLESS FIRST", "replica costs no quality after what its rule takes (its sensor and its choosing "),
+        (None, "LOSSLESS FIRST", "replica is more even, 1.081, but what choosing in every step takes is not known "),
+    ],
+)
+def test_a_rule_that_takes_more_than_it_saves_is_not_advised(saved: float | None, word: str, said: str) -> None:
+    def priced(report: dict[str, Any]) -> None:
+        (rule,) = [one for one in report["replicas"]["rows"] if one["rule"] == "least-loaded"]
+        rule["saved_us"] = saved
+        rule["net_us"] = None if saved is None else saved - rule["sensor_us"] - rule["budget_us"]
+
+    report = changed("offset", priced)
+    found = page(report)
+    assert found.headline.word == word and f"window plan, 8 × 10 + least-loaded {said}" in found.headline.text
+    assert unbroken(offset_table.of(report)).startswith(f"{word}: {found.headline.text} ")
+    advised = next(fact.note for fact in found.key if fact.label.startswith("best lossless"))
+    assert advised.startswith("window plan, 8 × 10, ") == (saved != 50.0)
+
+
+@pytest.mark.parametrize(("kept", "word"), [(("plan", "EPLB, 8 × 8, every 1 s"), "KEEP THE PLAN"), ((), "LOSSY ONLY")])
+def test_what_is_kept_where_nothing_lossless_is_more_even(kept: tuple[str, ...], word: str) -> None:
+    report = document("offset")
+    for row in report["front"]["rows"]:
+        row["remark"] = "" if row["name"] in kept else "left out"
+        row["balance"]["step_mean"] -= row["name"] == "plan"
+    assert page(report).headline.word == word
+
+
 def _loop_at(moved: float, saved: float) -> dict[str, Any]:
     """A loop of the document, in an hour of serving."""
     loop: dict[str, Any] = copy.deepcopy(document("rebalance")["loops"][0])

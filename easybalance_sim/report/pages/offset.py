@@ -7,12 +7,22 @@ from typing import Any
 
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
 from easybalance_sim.report.front_figure import TITLES, chart_of, front_by
+from easybalance_sim.report.offset_words import (
+    AXIS,
+    FIRST,
+    KEEP,
+    LOSSY,
+    answer,
+    balance_words,
+    best_lossless,
+    in_force,
+)
 from easybalance_sim.report.provenance import files_fact, provenance
 from easybalance_sim.report.sections.mechanisms import part_sections
 from easybalance_sim.report.words import listed, many, share
 
 Part = Mapping[str, Any]
-AXIS = "step_mean"
+MOODS = {LOSSY: Mood.UNSURE, KEEP: Mood.NEUTRAL, FIRST: Mood.GOOD}
 
 
 def page(document: Part, made_by: MadeBy) -> Page:
@@ -38,43 +48,20 @@ def _points(report: Part, axis: str = AXIS) -> list[Part]:
     return sorted(rows, key=lambda row: float(row["balance"][axis]))
 
 
-def _lossless(report: Part) -> Part | None:
-    """The most even of what costs no quality and can be deployed."""
-    rows = [row for row in _points(report) if row["lossless"] and not row["floor"]]
-    return rows[0] if rows else None
-
-
-def _in_force(report: Part) -> Part | None:
-    """The placement alone, as the run has it."""
-    return next((row for row in report["front"]["rows"] if row["name"] == "plan"), None)
-
-
 def _knee(report: Part, axis: str = AXIS) -> Part | None:
     knee = front_by(report, axis)["knee"]
     return next((row for row in report["front"]["rows"] if row["name"] == knee), None)
 
 
 def _headline(report: Part) -> Headline:
-    best, now, knee = _lossless(report), _in_force(report), _knee(report)
+    knee, (word, text) = _knee(report), answer(report)
     lines = []
     if report["feedback"] is not None:
         lines.append(f"Will a router offset help? {report['feedback']['predictability']['verdict']}.")
     if knee is not None:
-        lines.append(f"Of what changes routing the knee is {knee['name']}: {_balance(knee)} at {_loss(knee)}.")
+        lines.append(f"Of what changes routing the knee is {knee['name']}: {balance_words(knee)} at {_loss(knee)}.")
     lines.append("Lossy mechanisms are priced by proxies calibrated on a 14 M model, and never written into a plan.")
-    if best is None:
-        text = "Nothing on the front leaves the router's choice alone."
-        return Headline(mood=Mood.UNSURE, word="LOSSY ONLY", text=text, lines=tuple(lines))
-    before = "" if now is None else f", {_balance(now)} without it"
-    text = f"{best['name']} costs no quality and nothing lossless is more even: {_balance(best)}{before}."
-    if now is not None and best["name"] == now["name"]:
-        text = f"Nothing lossless is more even than the plan in force: {_balance(now)}."
-        return Headline(mood=Mood.NEUTRAL, word="KEEP THE PLAN", text=text, lines=tuple(lines))
-    return Headline(mood=Mood.GOOD, word="LOSSLESS FIRST", text=text, lines=tuple(lines))
-
-
-def _balance(row: Part) -> str:
-    return f"busiest / mean rank {row['balance'][AXIS]:.3f}"
+    return Headline(mood=MOODS[word], word=word, text=text, lines=tuple(lines))
 
 
 def _loss(row: Part) -> str:
@@ -88,7 +75,7 @@ def _loss(row: Part) -> str:
 def _key(report: Part) -> list[Fact]:
     facts = []
     for label, row in (
-        ("plan in force", _in_force(report)), ("best lossless", _lossless(report)), ("knee", _knee(report)),
+        ("plan in force", in_force(report)), ("best lossless", best_lossless(report)), ("knee", _knee(report)),
     ):  # fmt: skip
         if row is not None:
             note = f"{row['name']}, {_loss(row)}"
@@ -103,7 +90,10 @@ def _key(report: Part) -> list[Fact]:
 
 def _front(report: Part) -> Section:
     names = [row["name"] for row in _points(report)]
-    lead = f"Filled marks are beaten by nothing in balance, loss and memory. By the mean these are {listed(names, 12)}."
+    lead = (
+        "Filled marks are beaten by nothing in balance, loss and memory; time that a mechanism takes is not counted. By "
+        f"the mean these are {listed(names, 12)}."
+    )
     return Section(
         name="front", title="Balance and its price", lead=lead,
         blocks=(*(_figure(report, axis) for axis in TITLES), _table(report)),

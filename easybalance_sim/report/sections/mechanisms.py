@@ -7,11 +7,10 @@ from typing import Any
 
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Figure, Section, Table
+from easybalance_sim.report.offset_words import LEAST_US
 from easybalance_sim.report.words import listed, microseconds, sentence, share, slug
 
 Part = Mapping[str, Any]
-LEAST_US = 0.1
-"""Of a layer; less is told as nothing."""
 
 
 def part_sections(report: Part) -> tuple[Section, ...]:
