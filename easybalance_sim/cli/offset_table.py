@@ -7,6 +7,7 @@ from typing import Any
 
 from easybalance_sim.cli.layout import aligned, filled, inner, kept, noted
 from easybalance_sim.cli.offset_parts import PARTS, remarked, remarks
+from easybalance_sim.report import claim_words
 from easybalance_sim.report.claim_words import calibrated, holds, untabled
 from easybalance_sim.report.offset_words import answer
 
@@ -29,10 +30,10 @@ def of_scenario(report: Section) -> str:
     left_out = ["", *("" if rung["kept"] else "left out again" for rung in report["rungs"])]
     rows = [("assumption", "baseline, requests/s", "gap", "a layer", "lossless", "lossy too", "all alike", "holds")]
     rows += [_assumption(one, report["claimed_gain"]) for one in report["assumptions"]]
-    answer, baseline, *rest = report["explained"]
+    _, baseline, *rest = report["explained"]
     told = untabled(rest, report)
     told += [f"seconds {calibrated(report)}: {reason}" for reason in report["reasons"]]
-    head = filled(report["title"]), f"{filled(answer)}\n{filled(baseline)}"
+    head = filled(report["title"]), f"{filled(': '.join(claim_words.answer(report)))}\n{filled(baseline)}"
     return "\n\n".join([*head, noted(rungs, left_out), aligned(rows), "\n".join(map(filled, told))])
 
 

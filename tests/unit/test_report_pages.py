@@ -240,6 +240,31 @@ def test_a_rule_that_takes_more_than_it_saves_is_not_advised(saved: float | None
     assert advised.startswith("window plan, 8 × 10, ") == (saved != 50.0)
 
 
+@pytest.mark.parametrize(
+    ("needed", "qps", "gains", "word", "mood"),
+    [
+        (3.4, 43.0, (1.5, 1.5), "RATIO HOLDS, BASELINE DOES NOT", "unsure"),
+        (0.9, 43.0, (1.3, 1.5), "RATIO HOLDS WITH LOSS, BASELINE DOES NOT", "unsure"),
+        (0.9, 400.0, (1.5, 1.5), "HOLDS", "good"),
+        (0.9, 400.0, (1.3, 1.5), "HOLDS WITH LOSS", "unsure"),
+        (3.4, 43.0, (1.3, 1.3), "DOES NOT HOLD", "bad"),
+    ],
+)
+def test_a_claim_whose_baseline_cannot_be_does_not_simply_hold(
+    needed: float, qps: float, gains: tuple[float, float], word: str, mood: str
+) -> None:
+    def claimed(report: dict[str, Any]) -> None:
+        report["plausibility"]["needed_peak_share"], report["baseline"]["qps"] = needed, qps
+        report["lossless_gain"], report["total_gain"] = gains
+
+    report = changed("claim", claimed)
+    found = page(report).headline
+    assert (found.word, found.mood.value) == (word, mood)
+    assert ("The claimed baseline of 500 requests/s asks for" in found.text) == (qps == 43.0)
+    assert found.text.endswith("Lossless it holds under 5 of 8 other readings of the claim.")
+    assert f"{word}: {found.text} " in unbroken(offset_table.of_scenario(report))
+
+
 @pytest.mark.parametrize(("kept", "word"), [(("plan", "EPLB, 8 × 8, every 1 s"), "KEEP THE PLAN"), ((), "LOSSY ONLY")])
 def test_what_is_kept_where_nothing_lossless_is_more_even(kept: tuple[str, ...], word: str) -> None:
     report = document("offset")

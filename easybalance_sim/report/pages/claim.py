@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.report.charts.bars import Bars, Series
-from easybalance_sim.report.claim_words import calibrated, holds, untabled
+from easybalance_sim.report.claim_words import HOLDS, NOT, answer, calibrated, holds, untabled
 from easybalance_sim.report.content import Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
 from easybalance_sim.report.provenance import provenance
 from easybalance_sim.report.words import listed, rate, sentence, share
@@ -40,15 +40,10 @@ def page(document: Part, made_by: MadeBy) -> Page:
 
 
 def _headline(document: Part) -> Headline:
-    answer, *rest = document["explained"]
-    claim = document["claimed_gain"]
-    lines = tuple(map(sentence, untabled(rest, document)))
-    text = sentence(answer)
-    if document["lossless_gain"] >= claim:
-        return Headline(mood=Mood.GOOD, word="HOLDS", text=text, lines=lines)
-    if document["total_gain"] >= claim:
-        return Headline(mood=Mood.UNSURE, word="HOLDS WITH LOSS", text=text, lines=lines)
-    return Headline(mood=Mood.BAD, word="DOES NOT HOLD", text=text, lines=lines)
+    word, text = answer(document)
+    lines = (*untabled(document["explained"][1:], document), f"seconds {calibrated(document)}")
+    mood = {HOLDS: Mood.GOOD, NOT: Mood.BAD}.get(word, Mood.UNSURE)
+    return Headline(mood=mood, word=word, text=text, lines=tuple(map(sentence, lines)))
 
 
 def _key(document: Part) -> tuple[Fact, ...]:

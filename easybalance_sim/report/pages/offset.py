@@ -91,8 +91,8 @@ def _key(report: Part) -> list[Fact]:
 def _front(report: Part) -> Section:
     names = [row["name"] for row in _points(report)]
     lead = (
-        "Filled marks are beaten by nothing in balance, loss and memory; time that a mechanism takes is not counted. By "
-        f"the mean these are {listed(names, 12)}."
+        "Filled marks are beaten by nothing in balance, loss and memory; time that a mechanism takes is not counted. "
+        f"By the mean these are {listed(names, 12)}."
     )
     return Section(
         name="front", title="Balance and its price", lead=lead,
