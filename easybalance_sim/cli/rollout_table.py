@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from easybalance_sim.cli.layout import aligned, filled, noted
-from easybalance_sim.report.rollout_words import FITS, STATUS, WAYS, group, named, replaced
+from easybalance_sim.report.rollout_words import FITS, STATUS, WAYS, group, meant, named, replaced
 from easybalance_sim.report.words import amount
 
 SHOWN_RANKS, SHOWN_EVENTS = 16, 40
@@ -17,7 +17,7 @@ def of_rollout(report: Mapping[str, Any]) -> str:
     outcome = report["outcome"]
     verdict = f"{STATUS[outcome['status']]}: {outcome['reason']}"
     parts = [
-        f"{filled(verdict)}\n{filled(_plans(report))}",
+        "\n".join(map(filled, (verdict, _plans(report), *meant(report)))),
         _loads(report["facts"]),
         _ways(report["facts"]),
         _explored(report),

@@ -28,3 +28,18 @@ def group(protocol: Part) -> str:
     """How the group that was explored loads, and which guards it goes without."""
     how = "in place" if protocol["in_place"] else "with staging memory"
     return how + (f", without {', '.join(protocol['left_out'])}" if protocol["left_out"] else "")
+
+
+def meant(report: Part) -> list[str]:
+    """Of what safe or unsafe is said: nothing where that was not found out."""
+    status = report["outcome"]["status"]
+    if status not in ("safe", "unsafe"):
+        return []
+    how = "stop, load over the old experts" if report["protocol"]["in_place"] else "load beside the old experts"
+    out = report["protocol"]["left_out"]
+    without = f" (without {', '.join(out)})" if out else ""
+    return [
+        f"{STATUS[status]} is said of this protocol{without}: all ranks {how} and verify, the plan is published for a "
+        "step that none has passed, the old one lives until its last step is over. Engines "
+        "do not follow it by themselves"
+    ]

@@ -57,7 +57,7 @@ def test_a_capacity_claim_is_taken_apart(tmp_path: Path) -> None:
     )
     path.write_text(small)
     done = ebsim_here("simulate", path)
-    assert done.returncode == 0 and "the claim of x1.40" in done.stdout
+    assert done.returncode == 0 and "The claim of x1.40" in done.stdout
     assert "leave out all but --format" in one_line(ebsim_here("simulate", path, "--rate", "3"))
 
 

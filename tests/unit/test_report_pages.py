@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from easybalance_sim.cli import offset_table, simulate_table
+from easybalance_sim.cli import offset_table, rollout_table, simulate_table
 from easybalance_sim.errors import UsageError
+from easybalance_sim.report import rollout_words
 from easybalance_sim.report.canvas import inline_svg_of
 from easybalance_sim.report.charts.front import Point
 from easybalance_sim.report.content import Facts, Figure, MadeBy, Page, Table
@@ -263,6 +264,26 @@ def test_a_claim_whose_baseline_cannot_be_does_not_simply_hold(
     assert ("The claimed baseline of 500 requests/s asks for" in found.text) == (qps == 43.0)
     assert found.text.endswith("Lossless it holds under 5 of 8 other readings of the claim.")
     assert f"{word}: {found.text} " in unbroken(offset_table.of_scenario(report))
+
+
+@pytest.mark.parametrize(("name", "word"), [("rollout", "SAFE"), ("broken", "UNSAFE (without verify)")])
+def test_a_rollout_is_safe_by_a_protocol_that_engines_do_not_follow(name: str, word: str) -> None:
+    def said(report: dict[str, Any]) -> str:
+        (found,) = rollout_words.meant(report)
+        assert page(report).headline.lines[0] == f"{found}." and found.endswith(
+            "Engines do not follow it by themselves"
+        )
+        assert found in unbroken(rollout_table.of_rollout(report))
+        return found
+
+    def stopped(report: dict[str, Any]) -> None:
+        report["protocol"]["in_place"] = True
+
+    status, _, without = word.partition(" ")
+    start = f"{status} is said of this protocol{without and ' '}{without}: all ranks"
+    assert said(document(name)).startswith(f"{start} load beside the old experts and verify, ")
+    assert said(changed(name, stopped)).startswith(f"{start} stop, load over the old experts and verify, ")
+    assert rollout_words.meant({"outcome": {"status": "does-not-fit"}}) == []
 
 
 @pytest.mark.parametrize(("kept", "word"), [(("plan", "EPLB, 8 × 8, every 1 s"), "KEEP THE PLAN"), ((), "LOSSY ONLY")])

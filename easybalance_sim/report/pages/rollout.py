@@ -8,7 +8,7 @@ from typing import Any
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
 from easybalance_sim.report.provenance import provenance
-from easybalance_sim.report.rollout_words import FITS, STATUS, WAYS, group, named, replaced
+from easybalance_sim.report.rollout_words import FITS, STATUS, WAYS, group, meant, named, replaced
 from easybalance_sim.report.words import duration, many, sentence, size, slug
 
 Part = Mapping[str, Any]
@@ -50,7 +50,7 @@ def _fault(one: Part) -> str:
 
 def _lines(document: Part) -> tuple[str, ...]:
     broken = [_fault(one) for one in document["explored"] if one["violation"]]
-    lines = [f"Broken under: {', '.join(broken)}."] if broken else []
+    lines = [*map(sentence, meant(document)), *([f"Broken under: {', '.join(broken)}."] if broken else [])]
     walks = document["walks"]
     if walks["count"]:
         found = f"breaks: {walks['violation']}" if walks["violation"] else "none breaks an invariant"
