@@ -46,7 +46,7 @@ def least_moved(rows: Iterable[Run], tie: float) -> Run:
 def tie_of(run: Run, seconds: float) -> float:
     """Seconds per hour that the model cannot tell apart: of MoE layers, what else a step takes is stated. seconds: of
     all steps of the trace without a re-plan."""
-    other = 1e-6 * run["cost"]["other_us"] * run["trace"]["steps"]
+    other: float = 1e-6 * run["cost"]["other_us"] * run["trace"]["steps"]
     return TIE * HOUR_S * max(0.0, 1 - other / max(seconds, 1e-12))
 
 

@@ -168,7 +168,7 @@ def _of_settings(document: Run, made_by: MadeBy) -> Page:
 
 def _best_setting(document: Run) -> str:
     """The loop whose setting moves least, of those that save as much as the best but for the model's tie."""
-    judged = {name: row["judged_on"] for name, row in document["chosen"].items()}
+    judged: dict[str, Run] = {name: row["judged_on"] for name, row in document["chosen"].items()}
     whole = document["rows"][0]
     tie = tie_of(document, whole["chosen_on"]["seconds"] + whole["judged_on"]["seconds"])
     best = least_moved(judged.values(), tie)
@@ -176,7 +176,7 @@ def _best_setting(document: Run) -> str:
 
 
 def _most_saved(document: Run) -> str:
-    saved = {name: float(row["judged_on"]["saved_s_per_hour"]) for name, row in document["chosen"].items()}
+    saved: dict[str, float] = {name: row["judged_on"]["saved_s_per_hour"] for name, row in document["chosen"].items()}
     best = _best_setting(document)
     return max(saved, key=lambda name: (saved[name], name == best))
 
