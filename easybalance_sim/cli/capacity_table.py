@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from easybalance_sim.cli.layout import aligned, filled, inner, wrapped
+from easybalance_sim.report.capacity_words import untold
 from easybalance_sim.report.words import amount, milliseconds, rate
 
 Section = Mapping[str, Any]
@@ -177,5 +178,5 @@ def _change(ends: Section, report: Section) -> str:
     if ends["gain"] is None:
         return rates
     if not ends["told_apart"]:
-        return f"{rates} (not told apart, tolerance {100 * report['tolerance']:g} %)"
+        return f"{rates} ({untold(report)})"
     return f"{rates} ({100 * (ends['gain'] - 1):+.1f} %)"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from easybalance_sim.cli import offset_table, rollout_table, simulate_table
+from easybalance_sim.cli import capacity_table, offset_table, rollout_table, simulate_table
 from easybalance_sim.errors import UsageError
 from easybalance_sim.report import rollout_words
 from easybalance_sim.report.canvas import inline_svg_of
@@ -284,6 +284,33 @@ def test_a_rollout_is_safe_by_a_protocol_that_engines_do_not_follow(name: str, w
     assert said(document(name)).startswith(f"{start} load beside the old experts and verify, ")
     assert said(changed(name, stopped)).startswith(f"{start} stop, load over the old experts and verify, ")
     assert rollout_words.meant({"outcome": {"status": "does-not-fit"}}) == []
+
+
+def test_a_plan_that_was_held_against_itself_is_not_told_of_as_a_tolerance() -> None:
+    def same(report: dict[str, Any]) -> None:
+        report["plans"]["after"] = report["plans"]["before"]
+        for ends in (report["highest_rate"]["stated"], *report["highest_rate"]["bracket"].values()):
+            ends |= {"after": ends["before"], "gain": 1.0, "told_apart": False}
+
+    report = changed("capacity", same)
+    found = page(report)
+    (figure,) = [one for one in found.figures() if one.name == "highest_rate"]
+    assert found.headline.word == "NO DIFFERENCE" and found.headline.text.endswith(" after: no other plan was taken.")
+    assert figure.conclusion == "The plan after is the plan before: no other one was taken."
+    text = capacity_table.of(report)
+    assert text.count("(no other plan was taken)") == 3 and "told apart" not in text
+
+
+def test_a_scenarios_background_is_no_part_of_the_verdict_and_both_speeds_say_of_what_they_are() -> None:
+    report = document("simulate")
+    found, why = page(report), " ".join(report["scenario"]["why"].split())
+    (scenario,) = [fact for fact in found.provenance if fact.label == "scenario"]
+    assert why and scenario.note == why and why not in found.headline.lines
+    (work,) = [section for section in found.sections if section.name == "work"]
+    assert work.lead.endswith(
+        "The batches after would be done 1.027 times as fast on balanced ranks; the run with ranks alike serves sooner "
+        "and so has other batches, too: 1,522 instead of 1,637 tokens in a step, which takes 32.8 ms instead of 35.3 ms."
+    )
 
 
 @pytest.mark.parametrize(("kept", "word"), [(("plan", "EPLB, 8 × 8, every 1 s"), "KEEP THE PLAN"), ((), "LOSSY ONLY")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from easybalance_sim.report.capacity_words import itself, untold
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.charts.lines import Bound, Event, Line, Lines
 from easybalance_sim.report.content import Block, Fact, Figure, Headline, MadeBy, Mood, Page, Section, Table
@@ -56,7 +57,7 @@ def _headline(report: Part) -> Headline:
     if stated["gain"] is None:
         return Headline(mood=Mood.GOOD, word="HOLDS NOW", text=f"{text}: none did before.", lines=lines)
     if not stated["told_apart"]:
-        text = f"{text}: not told apart at a tolerance of {100 * report['tolerance']:g} %."
+        text = f"{text}: {untold(report)}."
         return Headline(mood=Mood.NEUTRAL, word="NO DIFFERENCE", text=text, lines=lines)
     gain = 100 * (stated["gain"] - 1)
     more = gain > 0
@@ -86,7 +87,7 @@ def _told(ends: Part, report: Part) -> str:
     if ends["gain"] is None:
         return ""
     if not ends["told_apart"]:
-        return f" (not told apart at {100 * report['tolerance']:g} %)"
+        return f" ({untold(report)})"
     return f" ({100 * (ends['gain'] - 1):+.1f} %)"
 
 
@@ -167,14 +168,17 @@ def _highest(report: Part) -> Figure:
     said = (
         f"The gain is {100 * (min(gains) - 1):+.1f} to {100 * (max(gains) - 1):+.1f} % where it is told apart"
         if gains
+        else "The plan after is the plan before: no other one was taken"
+        if itself(report)
         else "Nowhere are the plans told apart"
     )
+    said += "" if itself(report) else f", at a tolerance of {100 * report['tolerance']:g} %"
     return Figure(
         name="highest_rate",
         title="Highest rate, and both ends of overlap",
         alt="Bars of the highest rate before and after, with none and with all communication hidden, and with even "
         "ranks where that was asked.",
-        conclusion=f"{said}, at a tolerance of {100 * report['tolerance']:g} %.",
+        conclusion=f"{said}.",
         chart=Bars(
             rows=rows, row="communication", series=series, value="requests/s inside the SLO (more is better)",
             form="{:,.3g}",

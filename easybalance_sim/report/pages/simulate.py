@@ -75,9 +75,7 @@ def _changes(report: Part) -> list[float]:
 
 
 def _why(report: Part) -> Iterator[str]:
-    """What has to be known beside it: the scenario, draws of chance, the cost model."""
-    if report["scenario"]["why"]:
-        yield " ".join(report["scenario"]["why"].split())
+    """What has to be known beside it: the cost model."""
     for pool in report["pools"]:
         role = "" if pool["role"] == "mixed" else f"{pool['role']} pool: "
         yield f"{role}{trusted(pool['cost'])}."
@@ -107,10 +105,11 @@ def _key(report: Part) -> Iterator[Fact]:
 def _provenance(report: Part, made_by: MadeBy) -> tuple[Fact, ...]:
     scenario, load, routing = report["scenario"], report["workload"], report["routing"]
     facts = [
-        Fact(label="scenario", value=scenario["file"], note=f"seed {scenario['seed']}, overlap {scenario['overlap']}"),
+        Fact(label="scenario", value=scenario["file"], note=" ".join(scenario["why"].split())),
         Fact(
             label="run",
-            value=f"{scenario['duration_s']:g} s after {scenario['warm_up_s']:g} s of warm-up",
+            value=f"{scenario['duration_s']:g} s after {scenario['warm_up_s']:g} s of warm-up, seed {scenario['seed']}, "
+            f"overlap {scenario['overlap']}",
             note=f"requests that came from {load['scored_s'][0]:g} to {load['scored_s'][1]:g} s are scored",
         ),
         Fact(label="arrivals", value=load["source"], note=_lengths(load)),

@@ -33,10 +33,7 @@ def pool_sections(report: Part, place: int) -> tuple[Section, ...]:
     role = "" if pool["role"] == "mixed" else f"{pool['role']}_"
     of = "" if pool["role"] == "mixed" else f" of the {pool['role']} pool"
     lost = [runs[key]["lost_share"] for key in PLANS]
-    lead = (
-        f"Imbalance costs {share(lost[0])} of the seconds in steps before and {share(lost[1])} after; balanced ranks "
-        f"would make the steps after {runs['after']['balanced_speedup']:.3f} times as fast."
-    )
+    lead = f"Imbalance costs {share(lost[0])} of the seconds in steps before and {share(lost[1])} after. {_even(runs)}"
     work: tuple[Block, ...] = (
         _seconds(pool, runs, role), _timeline(report, runs, role), _steps(runs, role), _limits(pool, role),
     )  # fmt: skip
@@ -44,6 +41,20 @@ def pool_sections(report: Part, place: int) -> tuple[Section, ...]:
     return (
         Section(name=f"{role}work", title=f"Where the time goes{of}", lead=lead, blocks=work),
         Section(name=f"{role}plans", title=f"Plans and memory{of}", lead=_room(pool), blocks=tuple(plans)),
+    )
+
+
+def _even(runs: Mapping[str, Part]) -> str:
+    """What balanced ranks would bring: to the batches as they are, and in a run of their own."""
+    after, even = runs["after"], runs["even"]
+    same = f"The batches after would be done {after['balanced_speedup']:.3f} times as fast on balanced ranks"
+    tokens = [rate(run["step_tokens"]) for run in (even, after)]
+    if tokens[0] == tokens[1]:
+        return f"{same}."
+    times = " instead of ".join(milliseconds(run["step_ms"]) for run in (even, after))
+    return (
+        f"{same}; the run with ranks alike serves sooner and so has other batches, too: {' instead of '.join(tokens)} "
+        f"tokens in a step, which takes {times}."
     )
 
 
