@@ -22,7 +22,8 @@ from easybalance_sim.report.sweep_words import (
 from easybalance_sim.report.words import amount, many
 
 _BALANCE = (
-    "", "extra slots", "slots/rank", "redundant", "imbalance mean", "P99", "layer P50, µs", "P99", "step P99, µs",
+    "", "extra slots", "slots/rank", "redundant", "imbalance mean", "imbalance P99", "layer P50, µs",
+    "layer P99, µs", "step P99, µs",
 )  # fmt: skip
 _MEMORY = ("", "extra slots", "policy", "experts, MB", "KV tokens lost", "left, at most")
 
@@ -54,7 +55,7 @@ def _curve(report: Mapping[str, Any], curve: Mapping[str, Any]) -> str:
     balance: list[tuple[str, ...]] = [_BALANCE]
     memory: list[tuple[str, ...]] = [_MEMORY]
     for number, point in enumerate(curve["points"]):
-        mark = "→" if knee is not None and knee["point"] == number else ""
+        mark = "→" if number == (0 if knee is None else knee["point"]) else ""
         extra = str(point["extra_slots_per_rank"])
         balance.append((mark, extra, str(point["slots_per_rank"]), str(point["redundant_slots"]), *figures(point)))
         memory.append((mark, extra, point["policy"], *_memory(point)))

@@ -25,7 +25,7 @@ def test_the_table_is_the_golden_one() -> None:
 def test_the_arrow_is_at_the_knee_that_counts() -> None:
     report = example_report()
     marked = [line for line in of_sweep(report).splitlines() if line.startswith("→")]
-    assert [line.split()[1:3] for line in marked] == [["1", "5"], ["1", "window_search"]]
+    assert [line.split()[1:3] for line in marked] == [["1", "5"], ["1", "window_search"], ["0", "2"], ["0", "eplb"]]
     marked = [line for line in of_sweep({**report, "gain_by": "imbalance"}).splitlines() if line.startswith("→")]
     assert [line.split()[1:3] for line in marked[::2]] == [["1", "5"], ["1", "3"]]
 

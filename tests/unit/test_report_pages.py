@@ -309,7 +309,8 @@ def test_a_scenarios_background_is_no_part_of_the_verdict_and_both_speeds_say_of
     (work,) = [section for section in found.sections if section.name == "work"]
     assert work.lead.endswith(
         "The batches after would be done 1.027 times as fast on balanced ranks; the run with ranks alike serves sooner "
-        "and so has other batches, too: 1,522 instead of 1,637 tokens in a step, which takes 32.8 ms instead of 35.3 ms."
+        "and so has other batches, too: 1,522 instead of 1,637 tokens in a step, which takes 32.8 ms instead of "
+        "35.3 ms."
     )
 
 
@@ -332,6 +333,28 @@ def _loop_at(moved: float, saved: float) -> dict[str, Any]:
         "events": [],
         "replans": int(moved > 0),
     }
+
+
+def test_figures_of_offloading_are_read_off_at_the_answer() -> None:
+    report = offload_report()
+    (batch,) = report["batches"] = report["batches"][:1]
+    for curve in batch["curves"]:
+        small = copy.deepcopy(curve["points"][0]) | {"share": 0.05, "added_us": {"mean": 1e4, "p99": 1e4}}
+        curve["points"].insert(0, small)
+    for share in (0.5, 1.0):
+        for curve in batch["curves"]:
+            curve["within_from"]["share"] = share
+        waits = next(one for one in page(report).figures() if one.name.endswith("_waits"))
+        assert waits.conclusion == "With 50 % of the experts there lru is lowest: 0.4 ms."
+
+
+def test_zero_redundancy_that_wins_has_the_arrow_and_no_two_columns_one_name() -> None:
+    report = sweep_report()
+    for curve in report["curves"]:
+        curve["knee"] = {"seconds": None, "imbalance": None}
+    tables = [block for block in page(report).sections[-1].blocks if isinstance(block, Table)]
+    assert tables and all([row[0] for row in table.rows].index("→") == 0 for table in tables)
+    assert all(len(set(table.columns)) == len(table.columns) for table in tables)
 
 
 def test_nearly_all_experts_are_not_all() -> None:

@@ -40,6 +40,17 @@ def least(batch: Part) -> Part | None:
     return min(able, key=lambda curve: float(curve["within_from"]["share"]), default=None)
 
 
+def read_at(batch: Part) -> int:
+    """The place of the size that figures are read off at: the answer's; where all experts have to be there, the largest
+    size that leaves some out."""
+    shares = [float(point["share"]) for point in batch["curves"][0]["points"]]
+    curve = least(batch)
+    wanted = 1.0 if curve is None else float(curve["within_from"]["share"])
+    if wanted < 1:
+        return next(place for place, share in enumerate(shares) if share >= wanted)
+    return max((place for place, share in enumerate(shares) if share < 1), key=lambda place: shares[place], default=0)
+
+
 def _headline(document: Part) -> Headline:
     found = [least(batch) for batch in document["batches"]]
     shares = sorted(1.0 if curve is None else float(curve["within_from"]["share"]) for curve in found)
@@ -154,16 +165,16 @@ def _drawn(
     batch: Part, prefix: str, name: str, heading: str, y: str, path: tuple[str, ...], unit: float
 ) -> Figure:  # fmt: skip
     """A figure of one number per point, all policies."""
-    lines, best = [], ("", float("inf"))
+    lines, best, place = [], ("", float("inf")), read_at(batch)
     for curve in batch["curves"]:
         values = tuple(unit * _at(point, path) for point in curve["points"])
         shares = tuple(100 * float(point["share"]) for point in curve["points"])
         lines.append(Line(name=named(curve), x=shares, y=values, dashed=bool(curve["bound"]), dots=True))
-        if not curve["bound"] and values[0] < best[1]:
-            best = (named(curve), values[0])
-    smallest = portion(batch["curves"][0]["points"][0]["share"])
+        if not curve["bound"] and values[place] < best[1]:
+            best = (named(curve), values[place])
+    there = portion(batch["curves"][0]["points"][place]["share"])
     said = (
-        f"With {smallest} of the experts there {best[0]} is lowest: {best[1]:.3g} {y.rpartition(', ')[2]}."
+        f"With {there} of the experts there {best[0]} is lowest: {best[1]:.3g} {y.rpartition(', ')[2]}."
         if best[0]
         else "Only bounds were asked for, nothing that can be had."
     )
@@ -191,12 +202,14 @@ def _layers(batch: Part, prefix: str) -> tuple[Figure, ...]:
     points = curve["points"]
     layers = tuple(int(row["layer"]) for row in points[0]["layers"])
     values = np.array([[100 * row["hit_rate"] for row in point["layers"]] for point in points]).T
-    worst = layers[int(values[:, 0].argmin())]
+    place = read_at(batch)
+    worst = layers[int(values[:, place].argmin())]
     figure = Figure(
         name=f"{prefix}layers",
         title=f"Experts that were there, by layer: {named(curve)}",
         alt="A heat map of layers by share of the experts on the GPU: which share of the needed experts was there.",
-        conclusion=f"With the smallest cache layer {worst} misses most: {values[:, 0].min():.0f} % were there.",
+        conclusion=f"With {portion(points[place]['share'])} of the experts there layer {worst} misses most: "
+        f"{values[:, place].min():.0f} % were there.",
         chart=HeatMap(
             panels=(Panel(title="", values=values),), rows=layers,
             columns=tuple(round(100 * float(point["share"])) for point in points), row="layer", column=X,

@@ -136,8 +136,8 @@ def _table(report: Part) -> Table:
         name="mechanisms",
         title="Mechanisms in numbers",
         columns=(
-            "", "mechanism", "step mean", "P99", "window mean", "P99", "loss, mnat", "changed", "top-1 lost", "slots",
-            "settles", "sees",
+            "", "mechanism", "step mean", "step P99", "window mean", "window P99", "loss, mnat", "changed",
+            "top-1 lost", "slots", "settles", "sees",
         ),
         rows=tuple(_row(row, best) for row in report["front"]["rows"]),
         note=" · ".join(("* nothing beats it, by mean or P99", *(f"† {remark}" for remark in remarks))),

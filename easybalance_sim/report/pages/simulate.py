@@ -108,8 +108,8 @@ def _provenance(report: Part, made_by: MadeBy) -> tuple[Fact, ...]:
         Fact(label="scenario", value=scenario["file"], note=" ".join(scenario["why"].split())),
         Fact(
             label="run",
-            value=f"{scenario['duration_s']:g} s after {scenario['warm_up_s']:g} s of warm-up, seed {scenario['seed']}, "
-            f"overlap {scenario['overlap']}",
+            value=f"{scenario['duration_s']:g} s after {scenario['warm_up_s']:g} s of warm-up, overlap "
+            f"{scenario['overlap']}, seed {scenario['seed']}",
             note=f"requests that came from {load['scored_s'][0]:g} to {load['scored_s'][1]:g} s are scored",
         ),
         Fact(label="arrivals", value=load["source"], note=_lengths(load)),

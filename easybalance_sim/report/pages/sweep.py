@@ -200,7 +200,8 @@ def _table(curve: Part, by: str, number: int) -> Table:
     knee = knee_of(curve, by)
     rows: list[tuple[str, ...]] = []
     for point in curve["points"]:
-        mark = "→" if point is knee else ""
+        # Without a knee zero redundancy is the answer, the first point.
+        mark = "→" if point is (knee or curve["points"][0]) else ""
         rows.append((mark, str(point["slots_per_rank"]), point["policy"], *_cells(point)))
         if "per_layer" in point:
             row = point["per_layer"]
@@ -209,8 +210,8 @@ def _table(curve: Part, by: str, number: int) -> Table:
         name=f"points_{number}",
         title=f"{place(curve)} on {many(curve['nodes'], 'node')}",
         columns=(
-            "", "slots per rank", "placement", "imbalance mean", "P99", "layer P50, µs", "P99", "step P99, µs",
-            "expert memory", "KV tokens lost", "left",
+            "", "slots per rank", "placement", "imbalance mean", "imbalance P99", "layer P50, µs", "layer P99, µs",
+            "step P99, µs", "expert memory", "KV tokens lost", "KV tokens left",
         ),
         rows=tuple(rows),
         note=f"→ the answer · {judged_on(curve)}",

@@ -112,8 +112,8 @@ def _imbalance(run: Run, prefix: str) -> Figure:
 
 def _table(run: Run, prefix: str) -> Table:
     columns = (
-        "loop", "saved, s/h", "step P99, µs", "with pauses", "imbalance", "P99", "re-plans", "back and forth", "moved",
-        "pauses, s", "longest, s", "pays after, steps",
+        "loop", "saved, s/h", "step P99, µs", "with pauses", "imbalance", "imbalance P99", "re-plans", "back and forth",
+        "moved", "pauses, s", "longest, s", "pays after, steps",
     )  # fmt: skip
     return Table(
         name=f"{prefix}table",
