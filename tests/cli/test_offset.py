@@ -94,7 +94,7 @@ def test_a_windowed_gain_is_not_called_a_gain_in_latency(report: dict[str, Any])
 def test_the_table_says_first_whether_an_offset_helps() -> None:
     done = ebsim("offset", *ON_SCORES, "--part", "feedback")
     head, helps, front, *_ = done.stdout.split("\n\n")
-    assert head.startswith("contiguous on 8 ranks") and "steps 920–999" in head
+    assert head.startswith("LOSSLESS FIRST: ") and "\ncontiguous on 8 ranks" in head and "steps 920–999" in head
     assert helps.startswith("Will a router offset help? offsets cannot help single steps here")
     assert front.startswith("Balance (max/mean rank load; ") and "*  window plan, 8 × 8 " in front
     assert "UNSTABLE" in done.stdout and "Staggering" not in done.stdout

@@ -8,7 +8,7 @@ from typing import Any
 from easybalance_sim.report.charts.bars import Bars, Series
 from easybalance_sim.report.content import Block, Figure, Section, Table
 from easybalance_sim.report.offset_words import LEAST_US
-from easybalance_sim.report.words import listed, microseconds, sentence, share, slug
+from easybalance_sim.report.words import listed, many, microseconds, sentence, share, slug
 
 Part = Mapping[str, Any]
 
@@ -46,7 +46,8 @@ def _feedback(part: Part) -> Section:
         title="Controllers in numbers",
         columns=("controller", "share of the largest stable gain", "step mean", "window mean", "settles", "advice"),
         rows=tuple(_controller(run) for run in runs),
-        note=f"sensor: a window of {part['sensor']['window_steps']} steps, {part['sensor']['delay_steps']} steps late",
+        note=f"sensor: a window of {many(part['sensor']['window_steps'], 'step')}, "
+        f"{many(part['sensor']['delay_steps'], 'step')} late",
     )
     return Section(
         name="feedback",

@@ -12,7 +12,7 @@ from easybalance_sim.report.charts.shares import Part as Slice
 from easybalance_sim.report.charts.shares import Shares
 from easybalance_sim.report.content import Block, Fact, Facts, Figure, Section, Table
 from easybalance_sim.report.sections.served import KEYS
-from easybalance_sim.report.words import change, milliseconds, moved, rate, share, size, value_at
+from easybalance_sim.report.words import change, many, milliseconds, moved, rate, share, size, value_at
 
 Part = Mapping[str, Any]
 PLANS = ("before", "after")
@@ -181,8 +181,8 @@ def _limits(pool: Part, role: str) -> Facts:
         name=f"{role}engine",
         title="Engine",
         facts=(
-            Fact(label="GPUs", value=f"{pool['gpus']} × {pool['profile'].upper()}", note=f"{pool['nodes']} node(s)"),
-            Fact(label="data-parallel ranks", value=str(pool["data_ranks"]), note=f"of {per} GPU(s) each"),
+            Fact(label="GPUs", value=f"{pool['gpus']} × {pool['profile'].upper()}", note=many(pool["nodes"], "node")),
+            Fact(label="data-parallel ranks", value=str(pool["data_ranks"]), note=f"of {many(per, 'GPU')} each"),
             Fact(label="tokens of a step", value=f"{limits['batch_tokens']:,}", note="at most, of a data rank"),
             Fact(label="requests at once", value=f"{limits['running']:,}", note="at most, of a data rank"),
             Fact(label="schedule", value=limits["schedule"], note=f"router {limits['router']}"),
