@@ -76,6 +76,9 @@ def answer(run: Run) -> tuple[str, str]:
         )
     more = best["saved_s_per_hour"] - advised["saved_s_per_hour"]
     against = f" {best['policy']}, {_how(best)}, saves {more:,.1f} s per hour more, {inside}."
+    against += (
+        f" So is what {advised['policy']} saves against never re-planning." if advised["saved_s_per_hour"] < tie else ""
+    )
     if not advised["replans"]:
         return ONCE, _still(advised, against)
     return AGAIN, f"{advised['policy']} saves {saved_words(advised)} {_how(advised)};{against}"

@@ -67,7 +67,7 @@ def test_of_what_the_model_cannot_tell_apart_the_loop_that_moves_least_is_advise
         (
             [still, _loop("vllm", saved_s_per_hour=13.0)], ONCE,
             f"offline saves +12.3 s per hour without a single re-plan; vllm, {how.format('3.0 GB')}, saves 0.7 s per "
-            f"hour more, {tie}.",
+            f"hour more, {tie}. So is what offline saves against never re-planning.",
         ),
         ([still], ONCE, "offline saves +12.3 s per hour without a single re-plan; re-planning adds nothing here."),
         (
