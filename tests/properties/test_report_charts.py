@@ -41,7 +41,7 @@ def test_bars(data: st.DataObject) -> None:
     chart = Bars(
         rows=names, row="r", series=series, value="v", start=data.draw(st.sampled_from((0.0, 1.0))), bound=bound
     )
-    check(chart, rows * len(series))
+    check(chart, rows * len(series) + (bound is not None))
 
 
 @CALM
