@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +81,7 @@ def kernels(stand_in: StandIn) -> Iterator[ModuleType]:
         yield module
 
 
-@pytest.mark.parametrize("seed", [*ORDERS[:2], *(pytest.param(seed, marks=pytest.mark.slow) for seed in ORDERS[2:])])
+@pytest.mark.parametrize("seed", ORDERS)
 def test_every_case_in_any_order(
     seed: int, stand_in: StandIn, kernels: ModuleType, record_property: Callable[[str, object], None]
 ) -> None:
@@ -268,17 +267,11 @@ PLANTED = {
     ],
 }
 """Errors that a kernel could have."""
-ALWAYS = 2
-"""So many of each kernel are planted in every run; each one is compiled, the others with -m slow."""
 
 
-def _planted() -> Iterator[Any]:
-    for name, planted in PLANTED.items():
-        for number, each in enumerate(planted):
-            yield pytest.param(name, *each, marks=() if number < ALWAYS else pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("name", "right", "wrong"), list(_planted()))
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"), [(name, *each) for name, planted in PLANTED.items() for each in planted]
+)
 def test_a_planted_error_is_found(name: str, right: str, wrong: str, stand_in: StandIn, kernels: ModuleType) -> None:
     text = cuda.source(name)
     assert text.count(right) == 1
