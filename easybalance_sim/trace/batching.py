@@ -88,3 +88,15 @@ def arrival_steps(seconds: FloatArray, requests: int, step_s: float, where: str)
     # The epsilon keeps an arrival that is a whole number of steps away from slipping into the next one.
     steps: IntArray = np.ceil(since_first / step_s - 1e-9).astype(np.int64)
     return steps
+
+
+def token_steps(plan: Schedule) -> IntArray:
+    """int64[T] step of every token, requests one after the other in queue order."""
+    first = np.repeat(plan.start - _before(plan.length), plan.length)
+    steps: IntArray = first + np.arange(int(plan.length.sum()), dtype=np.int64)
+    return steps
+
+
+def _before(length: IntArray) -> IntArray:
+    sums: IntArray = np.cumsum(length) - length
+    return sums

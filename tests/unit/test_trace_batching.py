@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from easybalance_sim.errors import UsageError
-from easybalance_sim.trace.batching import ages, arrival_steps, queue_order, schedule
+from easybalance_sim.trace.batching import ages, arrival_steps, queue_order, schedule, token_steps
 
 
 def test_a_freed_slot_takes_the_next_request() -> None:
@@ -14,6 +14,7 @@ def test_a_freed_slot_takes_the_next_request() -> None:
     assert plan.start.tolist() == [0, 0, 1, 3]
     # The third request ends with step 2, so from step 3 one of the two slots finds no request.
     assert plan.full_until == 3
+    assert token_steps(plan).tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
 
 
 def test_fewer_requests_than_slots_never_fill_the_server() -> None:
