@@ -1,8 +1,7 @@
 """Every command in README.md and docs/*.md runs as it stands, in a folder with what a clone has and the text assumes.
 
-Commands run one after the other, as a reader would type them. Those of `LONG` take seconds: here they are parsed, so
-that every option and value is one, and run with `pytest -m slow`. What is neither ours nor sets up an environment, or
-reads a file that nothing makes, fails.
+Commands run one after the other, as a reader would type them. What is neither ours nor sets up an environment, or reads
+a file that nothing makes, fails.
 """
 
 from __future__ import annotations
@@ -22,18 +21,10 @@ from tests.docs.shown_commands import DOCUMENTS, Shown, shown
 from tests.docs.stage import Stage, run_block
 from tests.ebsim_process import ROOT
 
-LONG = ("capacity", "compare", "offload", "offset", "rebalance", "rollout", "simulate", "sweep", "trace loads")
-LONG_OPTIONS = ("--figures", "--lost-ranks", "--per-phase", "--stress")
 ADDED = ("adding.md", "adding-costs.md")
 """Their commands run in test_adding.py, where what they add is installed."""
 ANSWERS = ("compare", "diff")
 """Exit 1 is an answer, too: times that nobody measured are not predicted well, and two plans differ."""
-
-
-def is_long(command: Shown) -> bool:
-    """Seconds of one core, and not run by default."""
-    name = " ".join(command.arguments)
-    return name.startswith(LONG) or any(option in command.arguments for option in LONG_OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +59,6 @@ def test_every_command_is_one(document: Path) -> None:
         root.main(list(command.arguments), standalone_mode=False, prog_name="ebsim")
 
 
-def test_quick_commands_run_as_they_stand(stage: Stage) -> None:
-    faults = [fault for command in in_order() if not is_long(command) and (fault := run(stage, command))]
-    assert not faults, "\n".join(faults)
-
-
-@pytest.mark.slow
 def test_all_commands_run_as_they_stand(stage: Stage) -> None:
     faults = [fault for command in in_order() if (fault := run(stage, command))]
     assert not faults, "\n".join(faults)
