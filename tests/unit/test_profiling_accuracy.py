@@ -37,9 +37,12 @@ def test_every_published_whole_layer_point_lies_inside_its_bracket() -> None:
     lines, brackets, ceilings = layer_lines()
     assert [bracket.run.name for bracket in brackets if not bracket.holds] == []
     assert lines[0].measured == 6
-    serial, implied, full = ceilings
-    assert 20 >= serial.gain > implied.gain > full.gain >= 10
-    assert 1.2 < serial.needed < implied.needed < full.needed < 1.4
+    serial, implied, full, taking, taking_implied, taking_full = ceilings
+    assert 15 < serial.gain < implied.gain < 18 < full.gain < 20
+    assert full.needed < 1.2 < implied.needed < serial.needed < 1.25
+    assert taking.gain == serial.gain > taking_implied.gain > taking_full.gain >= 10
+    assert serial.needed < taking_implied.needed < taking_full.needed < 1.4
+    assert [line.passed for line in lines[1:]] == [True, True]
 
 
 def test_the_shipped_h800_links_reproduce_the_published_tables() -> None:
