@@ -33,6 +33,7 @@ CLUSTERS = 6
 COMPONENTS = 12
 MOST_REQUESTS = 2048
 MOST_FEATURES = 4096
+RANDOM_ORDERS = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,11 +176,11 @@ class Queue:
         """int64[W, L, E] windows of so many steps to search on beside the recorded ones, at most `most` with them.
 
         recorded: how many there are; at most half count. A quarter of all is in topic order, and the rest is filled
-        with up to two random orders.
+        with up to `RANDOM_ORDERS` random orders.
         """
         everyone = np.arange(len(self.request))
         room, topic = most - min(recorded, most // 2), most // 4
-        orders = [self.by_topic(everyone), self.at_random(everyone, 0), self.at_random(everyone, 1)]
+        orders = [self.by_topic(everyone), *(self.at_random(everyone, run) for run in range(RANDOM_ORDERS))]
         by_topic, *random = self.windows([(order, steps) for order in orders], topic)
         return np.concatenate([by_topic, *random])[:room]
 

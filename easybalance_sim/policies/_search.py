@@ -16,7 +16,8 @@ from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Problem
 
 FEWEST_WINDOWS = 8
-SMALL_EXPERTS, SMALL_PROPOSALS, PROPOSALS = 64, 600_000, 1_000_000
+PROPOSALS, FEWEST_PROPOSALS, PROPOSALS_PER_WINDOW, MOST_PROPOSALS = 1_000_000, 600_000, 2000, 2_000_000
+SMALL_EXPERTS = 64
 PROBE_PROPOSALS = 20_000
 LANES = 16
 """Windows are padded to whole vector registers."""
@@ -106,14 +107,22 @@ def scaled(problem: Problem, start: Plan) -> Samples:
 
 
 def sample_windows(problem: Problem) -> IntArray:
-    """int64[T, L, E]: recorded windows, and those of the requests queued again, which leave recorded ones half the room
-    at least."""
-    recorded, steps = _searched(problem)
+    """int64[T, L, E]: recorded windows, and those of the requests queued again."""
+    recorded, again = _sizes(problem)
+    found = spread(_searched(problem)[0], recorded)
+    if problem.rebatched is None or not again:
+        return found
+    return np.concatenate([found, spread(problem.rebatched, again)])
+
+
+def _sizes(problem: Problem) -> tuple[int, int]:
+    """How many recorded windows a search looks at, and how many of requests queued again, which leave the recorded
+    ones half the room at least."""
+    found, steps = _searched(problem)
     most = most_windows(steps, problem.experts)
-    if problem.rebatched is None or len(problem.rebatched) == 0:
-        return spread(recorded, most)
-    again = spread(problem.rebatched, most // 2 + max(0, most // 2 - len(recorded)))
-    return np.concatenate([spread(recorded, most - len(again)), again])
+    again = 0 if problem.rebatched is None else len(problem.rebatched)
+    again = min(again, most // 2 + max(0, most // 2 - len(found)))
+    return min(len(found), most - again), again
 
 
 def _searched(problem: Problem) -> tuple[IntArray, float]:
@@ -155,10 +164,15 @@ def _per_slot(plan: Plan, tokens: AnyArray) -> AnyArray:
 
 
 def proposals_of(problem: Problem) -> int:
-    """Proposals per layer: what the user asks for, else by size."""
+    """Proposals per layer: what the user asks for, else by size.
+
+    With few experts the walk is as long as the windows are many: a long one on few windows learns them by heart.
+    """
     if problem.effort.proposals:
         return problem.effort.proposals
-    return SMALL_PROPOSALS if problem.experts <= SMALL_EXPERTS else PROPOSALS
+    if problem.experts > SMALL_EXPERTS:
+        return PROPOSALS
+    return min(max(FEWEST_PROPOSALS, PROPOSALS_PER_WINDOW * sum(_sizes(problem))), MOST_PROPOSALS)
 
 
 class _Moves:

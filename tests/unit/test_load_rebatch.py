@@ -216,7 +216,7 @@ def test_a_quarter_in_topic_order_and_random_orders_fill_up(columns: Columns, re
     ready = queue(columns, np.unique(columns["request"]))
     assert ready is not None
     found = ready.rebatched(recorded, 2, most)
-    assert len(found) == min(most - min(recorded, most // 2), 3 * (most // 4))
+    assert len(found) == most - min(recorded, most // 2)
     np.testing.assert_array_equal(found[: most // 4], ready.windows([(ready.topics, 2)], most // 4)[0])
 
 

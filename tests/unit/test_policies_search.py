@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from easybalance_sim.plan.lint import ERROR, lint
 from easybalance_sim.plan.migration import moving_slots
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Effort, NotApplicable, Problem
-from easybalance_sim.policies._search import sample_windows, scaled
+from easybalance_sim.policies._search import proposals_of, sample_windows, scaled
 from tests.window_problems import EXPERTS, LAYERS, balance, chance_windows, problem_of, rank_loads, topic_windows
 
 QUICK = Effort(proposals=60_000)
@@ -167,17 +168,33 @@ def test_a_balanced_rank_costs_one_whatever_the_padding_and_the_costs() -> None:
         assert float((rank.astype(np.float64) ** 8).mean()) == pytest.approx(1.0, rel=1e-4)
 
 
-def test_sample_windows_are_half_recorded_at_least_and_more_of_single_steps() -> None:
+def test_sample_windows_are_half_recorded_at_least_and_more_of_few_experts_and_single_steps() -> None:
     recorded, rebatched = chance_windows(0, 1500, layers=1, tokens=64), chance_windows(1, 90, layers=1, tokens=64)
-    assert len(sample_windows(problem_of(recorded, window_steps=16.0))) == 384
-    assert len(sample_windows(problem_of(recorded, window_steps=1.0))) == 1024
+    assert len(sample_windows(problem_of(recorded, window_steps=16.0))) == 1024
     both = sample_windows(problem_of(recorded, window_steps=16.0, rebatched=rebatched))
-    assert len(both) == 294 + 90
-    np.testing.assert_array_equal(both[294:], rebatched)
-    assert len(sample_windows(problem_of(recorded, window_steps=16.0, rebatched=rebatched[:0]))) == 384
+    assert len(both) == 934 + 90
+    np.testing.assert_array_equal(both[934:], rebatched)
+    assert len(sample_windows(problem_of(recorded, window_steps=16.0, rebatched=rebatched[:0]))) == 1024
     few = sample_windows(problem_of(recorded[:50], window_steps=16.0, rebatched=recorded[50:]))
-    assert len(few) == 384
+    assert len(few) == 1024
     np.testing.assert_array_equal(few[:50], recorded[:50])
+    many = chance_windows(0, 1500, layers=1, experts=128, tokens=64)
+    assert len(sample_windows(problem_of(many, uniform(8, 8, 17), window_steps=16.0))) == 256
+    assert len(sample_windows(problem_of(many, uniform(8, 8, 17), window_steps=1.0))) == 1024
+
+
+@pytest.mark.parametrize(
+    ("windows", "experts", "asked", "proposals"),
+    [
+        (16, 32, 0, 600_000), (700, 32, 0, 1_400_000), (1500, 32, 0, 2_000_000), (1500, 32, 7, 7),
+        (700, 128, 0, 1_000_000),
+    ],
+)  # fmt: skip
+def test_a_walk_is_as_long_as_its_windows_are_many(windows: int, experts: int, asked: int, proposals: int) -> None:
+    given = chance_windows(0, windows, layers=1, experts=experts, tokens=64)
+    problem = problem_of(given, uniform(8, 8, 17), window_steps=16.0, effort=Effort(proposals=asked))
+    assert proposals_of(problem) == proposals
+    assert proposals_of(replace(problem, windows=given[:8], rebatched=given[8:])) == proposals
 
 
 def test_a_layer_without_traffic_does_not_disturb_the_others() -> None:
