@@ -26,6 +26,17 @@ _SHARED = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_n
 
 def read_config(path: Path) -> ModelShape:
     """The shape that `path` describes; its name is the folder's. Raises `ProfileError` naming the file and the key."""
+    config = _decoded(path)
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return shape_of_config(config, name, str(path))
+
+
+def read_model_type(path: Path) -> str:
+    """The `model_type` of the config at `path`, "" where it has none. Raises `ProfileError` as `read_config`."""
+    return str(_decoded(path).get("model_type") or "")
+
+
+def _decoded(path: Path) -> Config:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -34,8 +45,7 @@ def read_config(path: Path) -> ModelShape:
         raise ProfileError(f"not JSON: {error}", where=str(path), fix="give a Hugging Face config.json") from error
     if not isinstance(config, dict):
         raise ProfileError("holds no JSON object", where=str(path), fix="give a Hugging Face config.json")
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return shape_of_config(config, name, str(path))
+    return config
 
 
 def shape_of_config(config: Config, name: str, where: str) -> ModelShape:
@@ -47,7 +57,7 @@ def shape_of_config(config: Config, name: str, where: str) -> ModelShape:
         name=name,
         layers=layers,
         hidden_layers=total,
-        mtp_layers=tuple(range(total, total + keys.optional("num_nextn_predict_layers", 0))),
+        mtp_layers=tuple(range(total, total + _draft_layers(keys))),
         experts=keys.number(*_EXPERTS),
         top_k=keys.number(*_TOP_K),
         groups=keys.optional("n_group", keys.optional("num_expert_group", 1)),
@@ -65,6 +75,10 @@ def shape_of_config(config: Config, name: str, where: str) -> ModelShape:
         vocab=keys.optional("vocab_size", 0),
         source=where,
     )
+
+
+def _draft_layers(keys: Keys) -> int:
+    return keys.optional("num_nextn_predict_layers", 0) or keys.optional("n_mtp_layers", 0)
 
 
 def _language_part(config: Config) -> Config:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from easybalance_sim.cluster.attention_shape import AttentionShape
-from easybalance_sim.cluster.config_json import read_config
+from easybalance_sim.cluster.config_json import read_config, read_model_type
 from easybalance_sim.cluster.model_shape import WEIGHT_BYTES, ModelShape, weight_dtype
 from easybalance_sim.errors import ProfileError, did_you_mean
 
@@ -37,6 +37,7 @@ _DTYPE_TAIL = {
 class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: str
     aliases: list[str] = []
+    model_type: str = ""
     layers: str
     hidden_layers: int
     mtp_layers: str = ""
@@ -69,17 +70,35 @@ def load_shape(name_or_path: str) -> ModelShape:
 
     Raises `ProfileError`: unknown name (the names are listed), file that cannot be read, key that is missing.
     """
-    path = Path(name_or_path)
-    if path.suffix == ".json":
-        return read_config(path)
-    if (path / "config.json").is_file():
-        return read_config(path / "config.json")
+    config = _config_of(name_or_path)
+    if config is not None:
+        return read_config(config)
     shape = find_shape(name_or_path)
     if shape is None:
         names = ", ".join(model_names())
         fix = f"{did_you_mean(name_or_path, _by_name())}or give a config.json"
         raise ProfileError(f"unknown model; known are {names}", where=name_or_path, fix=fix)
     return shape
+
+
+def model_type(name_or_path: str) -> str:
+    """The `model_type` that a `config.json` says; of a known model only where a file format hangs on it, else "".
+
+    Raises `ProfileError` for a file that cannot be read.
+    """
+    config = _config_of(name_or_path)
+    if config is not None:
+        return read_model_type(config)
+    shape = find_shape(name_or_path)
+    return _by_name()[shape.name].model_type if shape is not None else ""
+
+
+def _config_of(name_or_path: str) -> Path | None:
+    """The `config.json` that is meant, None where a name is."""
+    path = Path(name_or_path)
+    if path.suffix == ".json":
+        return path
+    return path / "config.json" if (path / "config.json").is_file() else None
 
 
 def find_shape(model_name: str) -> ModelShape | None:
@@ -131,7 +150,7 @@ def _named(row: _Row, tail: list[str]) -> ModelShape | None:
 
 def _shape(row: _Row) -> ModelShape:
     fields = msgspec.structs.asdict(row)
-    del fields["aliases"]
+    del fields["aliases"], fields["model_type"]
     return ModelShape(**fields | {name: _layer_ids(fields[name]) for name in ("layers", "mtp_layers")})
 
 

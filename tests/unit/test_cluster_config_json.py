@@ -182,6 +182,7 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
         {
             "model_type": "deepseek_v4",
             "num_hidden_layers": 61,
+            "num_nextn_predict_layers": 1,
             "hidden_size": 7168,
             "moe_intermediate_size": 3072,
             "n_routed_experts": 384,
@@ -232,6 +233,11 @@ def test_only_full_attention_keeps_a_cache_that_grows() -> None:
     mla = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "linear_attn_config": {"full_attn_layers": [4, 8, 93]}}
     config = {"text_config": CONFIGS["kimi-k3"]["text_config"] | mla}
     assert shape_of_config(config, "k", "config.json").kv_bytes_per_token == 3 * 576 * 2
+
+
+def test_draft_layers_of_deepseek_v4_have_two_names() -> None:
+    config = DEEPSEEK_V3 | {"num_nextn_predict_layers": 0, "n_mtp_layers": 2}
+    assert shape_of_config(config, "v4", "config.json").mtp_layers == (61, 62)
 
 
 def test_sparse_step_and_dense_exceptions() -> None:

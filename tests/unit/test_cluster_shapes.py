@@ -13,6 +13,7 @@ from easybalance_sim.cluster.shapes import (
     find_shape,
     load_shape,
     model_names,
+    model_type,
     weight_dtype,
 )
 from easybalance_sim.errors import ProfileError
@@ -51,6 +52,15 @@ def test_routed_parameters_match_the_public_size(name: str, billions: int) -> No
     shape = load_shape(name)
     routed = shape.matrices * shape.hidden * shape.intermediate * shape.experts * len(shape.layers)
     assert abs(routed / 1e9 - billions) < 1
+
+
+def test_model_types_are_told_where_a_file_format_hangs_on_them(tmp_path: Path) -> None:
+    assert model_type("deepseek-ai/DeepSeek-V4-Pro") == model_type("deepseek-v4-flash") == "deepseek_v4"
+    assert model_type("deepseek-v3") == model_type("none such") == ""
+    config = tmp_path / "config.json"
+    for text, said in (('{"model_type": "deepseek_v41"}', "deepseek_v41"), ("{}", ""), ('{"model_type": null}', "")):
+        config.write_text(text)
+        assert model_type(str(config)) == model_type(str(tmp_path)) == said
 
 
 def test_deepseek_v3() -> None:
