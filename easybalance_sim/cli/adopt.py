@@ -25,6 +25,7 @@ def adopt(
         str | None, typer.Option("--layers", metavar="IDS", help="Ids of the MoE layers, e.g. 3-60 [the model's].")
     ] = None,
     experts: options.EngineExperts = None,
+    schema: options.EngineSchema = "",
 ) -> None:
     """Turn a placement that is deployed into a plan file, for `ebsim replay` to judge and `ebsim plan --current` to
     improve.
@@ -45,7 +46,7 @@ def adopt(
     from easybalance_sim.plan.planfile import write_plan
 
     require_place(output, keep=[file, *(file.rglob("*") if file.is_dir() else ())])
-    deployment = deployment_of(model, ranks=ranks, experts=experts, layers=parse_layers(layers))
+    deployment = deployment_of(model, ranks=ranks, experts=experts, layers=parse_layers(layers), schema=schema)
     report = lint_file(file, engine, deployment)
     if report.errors:
         emit(table(report))

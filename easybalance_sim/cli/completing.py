@@ -79,7 +79,7 @@ prefetches = offered("history none oracle previous-layer")
 scopes = offered("layer model")
 hosts = offered("pcie4 pcie5 pcie6 nvme")
 weight_dtypes = offered("bf16 fp8_block nvfp4 mxfp4 int4_g32")
-schemas = offered("plugin pr41141 pr49572")
+schemas = offered("plugin pr41141 pr49572 pr53022")
 protocol_parts = offered("verify checksum dtype revision promise stamps fence drain")
 faults = offered(
     "pairs all none load-fails checksum-mismatch dtype-mismatch revision-mismatch staging-too-small late-proposal "

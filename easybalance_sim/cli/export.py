@@ -43,8 +43,8 @@ def export(
             "--schema",
             autocompletion=completing.schemas,
             metavar="NAME",
-            help="vllm: plugin (a folder for pip install), or for the pull requests pr41141 (.jsonl), pr49572 (.json) "
-            "[plugin].",
+            help="vllm: plugin (a folder for pip install), or for the pull requests pr41141 (.jsonl), pr49572 (.json), "
+            "pr53022 (.json, DeepSeek V4) [plugin].",
         ),
     ] = "",
     model: Annotated[

@@ -34,6 +34,7 @@ def lint(
     ranks: options.EngineRanks = None,
     model: options.EngineModel = "",
     experts: options.EngineExperts = None,
+    schema: options.EngineSchema = "",
     redundant: Annotated[
         int | None,
         typer.Option("--redundant", metavar="N", min=0, help="Redundant experts that the engine is told of."),
@@ -46,9 +47,9 @@ def lint(
 ) -> None:
     """Check a placement file for all that its engine does not check, and say what the engine would do with it.
 
-    Without --engine FILE is a plan file. What is not said (ranks, model, experts) is as FILE.ebsim.json has it, which
-    `ebsim export` wrote; without that it is not checked, which is a warning. Exit 0 nothing wrong but warnings, 1 with
-    the list of findings, 2 when FILE cannot be read as what it should be.
+    Without --engine FILE is a plan file. What is not said (ranks, model, experts, schema) is as FILE.ebsim.json has it,
+    which `ebsim export` wrote; without that it is not checked, which is a warning. Exit 0 nothing wrong but warnings,
+    1 with the list of findings, 2 when FILE cannot be read as what it should be.
 
     \b
     Example: ebsim lint plan.json
@@ -60,10 +61,17 @@ def lint(
     from easybalance_sim.exports.linting import lint_file, lint_plan
 
     if engine:
-        deployment = deployment_of(model, ranks=ranks, experts=experts, redundant=redundant)
+        deployment = deployment_of(model, ranks=ranks, experts=experts, redundant=redundant, schema=schema)
         report = lint_file(file, engine, deployment, previous)
     else:
-        _require_none(ranks=ranks, model=model or None, experts=experts, redundant=redundant, previous=previous)
+        _require_none(
+            ranks=ranks,
+            model=model or None,
+            experts=experts,
+            schema=schema or None,
+            redundant=redundant,
+            previous=previous,
+        )
         report = lint_plan(file)
     emit(json.dumps(report.to_dict(), indent=2) if format is Format.JSON else table(report))
     raise typer.Exit(1 if report.errors else 0)

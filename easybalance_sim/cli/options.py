@@ -59,6 +59,15 @@ EngineModel = Annotated[
 EngineExperts = Annotated[
     int | None, typer.Option("--experts", metavar="E", min=1, help="Routed experts per layer [the model's].")
 ]
+EngineSchema = Annotated[
+    str,
+    typer.Option(
+        "--schema",
+        autocompletion=completing.schemas,
+        metavar="NAME",
+        help="vllm: plugin, pr41141, pr49572 or pr53022 [as FILE has it].",
+    ),
+]
 Profile = Annotated[
     str,
     typer.Option(

@@ -59,6 +59,20 @@ class Engine(Protocol):
         """Everything that is wrong with `file` for this engine, whether the engine itself looks or not."""
 
 
+def rules_of(module: Engine, file: EngineFile, deployment: Deployment) -> Rules:
+    """The rules that `file` is held to: an engine whose formats differ in them offers `rules_for(file, deployment)`.
+
+    Raises `UsageError` where the file is in another format than `deployment` says.
+    """
+    chosen = getattr(module, "rules_for", None)
+    return module.RULES if chosen is None else cast(Rules, chosen(file, deployment))
+
+
+def title_of(module: Engine, rules: Rules) -> str:
+    """The engine and the version whose rules they are."""
+    return module.TITLE if rules is module.RULES else rules.engine
+
+
 def names() -> tuple[str, ...]:
     """Names of all engines as the command line writes them, sorted."""
     own = (module.name.replace("_", "-") for module in pkgutil.iter_modules(engines.__path__))

@@ -13,7 +13,7 @@ import numpy as np
 from easybalance_sim import exports
 from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.exports.checks import MOE
+from easybalance_sim.exports.checks import MOE, Rules
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.fillers import ADOPTED, FILLERS, filled_up
 from easybalance_sim.exports.linting import complete
@@ -44,12 +44,14 @@ def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: in
     module = exports.load(engine)
     file = module.read(path)
     deployment, _ = complete(path, deployment)
+    rules = exports.rules_of(module, file, deployment)
     ranks = _ranks(file, deployment)
     layers = deployment.moe_layers or tuple(sorted(file.layers))
-    file = _of_layers(file, layers, numbered=module.RULES.layers == MOE)
+    file = _of_layers(file, layers, rules)
     topology, assumed = _topology(ranks, deployment.node_of_rank, ranks_per_node)
     notes = [*_assumed(file, deployment), *assumed]
-    adopted: dict[str, Any] = {"engine": module.TITLE, "file": path.name, "sha256": _digest(path), "notes": notes}
+    title = exports.title_of(module, rules)
+    adopted: dict[str, Any] = {"engine": title, "file": path.name, "sha256": _digest(path), "notes": notes}
     experts = deployment.experts or file.experts or max(max(row) for row in file.rows) + 1
     if file.ranks_of_rows is not None and len(set(file.ranks_of_rows)) > 1:
         file, added = filled_up(file)
@@ -96,9 +98,10 @@ def _plan(file: EngineFile, experts: int, ranks: int) -> Plan:
         raise PlanError(error.what, where=where, fix=error.fix) from error
 
 
-def _of_layers(file: EngineFile, layers: Sequence[int], *, numbered: bool) -> EngineFile:
-    """Only the rows of the MoE layers, whose ids are given; numbered: rows are counted from 0, MoE layers only."""
-    if numbered and len(file.rows) == 1:
+def _of_layers(file: EngineFile, layers: Sequence[int], rules: Rules) -> EngineFile:
+    """Only the rows of the MoE layers, whose ids are given."""
+    numbered = rules.layers == MOE
+    if len(file.rows) == 1 and (numbered or rules.one_row):
         # One row for every layer is a form of vLLM's that its rules allow.
         return replace(file, layers=tuple(layers), rows=file.rows * len(layers))
     row_of = {layer: row for row, layer in enumerate(file.layers)}

@@ -22,7 +22,7 @@ LAYERS, EXTRA_LAYERS, MTP = "layers", "extra-layers", "mtp"
 SLOT_LIMIT, EXPERT_LIMIT, REDUNDANT_LIMIT = "slot-limit", "expert-limit", "redundant-limit"
 UNKNOWN_KEY, SUFFIX, DEVICE_ORDER, MOVED = "unknown-key", "suffix", "device-order", "moved"
 CHECKSUM, EXPORTED_FOR, PLAN_FILE = "checksum", "exported-for", "plan-file"
-FILLER, UNCHECKED = "filler", "unchecked"
+FILLER, UNCHECKED, GROUPS = "filler", "unchecked", "groups"
 
 MOST_REDUNDANT = 1023
 """vLLM's limit of `num_redundant_experts`."""
@@ -48,7 +48,7 @@ class Rules:
 
     engine: name and version · layers: `HIDDEN`, `MOE` or `ABSOLUTE` · effects: by rule name, see `UNIVERSAL` for
     those that must be there · source: the files that were read or run to know it · suffixes: file endings that the
-    engine insists on.
+    engine insists on · one_row: whether a single row stands for every layer.
     """
 
     engine: str
@@ -56,6 +56,7 @@ class Rules:
     effects: Mapping[str, Effect]
     source: str
     suffixes: tuple[str, ...] = ()
+    one_row: bool = False
 
     def found(self, rule: str, what: str, *, layer: int | None = None, slot: int | None = None) -> list[Finding]:
         """The finding "what; engine does", or none where `rule` means nothing to the engine."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from easybalance_sim.cluster.shapes import find_shape, load_shape
+from easybalance_sim.cluster.shapes import find_shape, load_shape, model_type
 from easybalance_sim.exports.checks import EXPORTED_FOR
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.exports.sidecar import Sidecar
@@ -21,13 +21,15 @@ def deployment_of(
     experts: int | None = None,
     redundant: int | None = None,
     layers: tuple[int, ...] | None = None,
+    schema: str = "",
 ) -> Deployment:
     """The deployment of a known model, of a `config.json`, or of what the flags alone say; flags win.
 
-    layers: absolute ids of the MoE layers. Raises `ProfileError` for a model that is not known.
+    layers: absolute ids of the MoE layers · schema: which of the engine's formats it reads. Raises `ProfileError` for a
+    model that is not known.
     """
     if not model:
-        return Deployment(ranks=ranks, experts=experts, moe_layers=layers, redundant=redundant)
+        return Deployment(ranks=ranks, experts=experts, moe_layers=layers, redundant=redundant, schema=schema)
     shape = load_shape(model)
     return Deployment(
         ranks=ranks,
@@ -37,6 +39,9 @@ def deployment_of(
         mtp_layers=shape.mtp_layers,
         redundant=redundant,
         model=shape.name,
+        model_type=model_type(model),
+        groups=shape.groups,
+        schema=schema,
     )
 
 
@@ -57,6 +62,7 @@ _FACTS = {
     "hidden_layers": "layers, dense ones included",
     "moe_layers": "MoE layers",
     "redundant": "redundant experts",
+    "schema": "schema",
 }
 """Facts of a deployment, as messages call them."""
 _UNCHECKED = ("model", "node_of_rank")
@@ -75,6 +81,7 @@ def with_sidecar(said: Deployment, sidecar: Sidecar) -> tuple[Deployment, tuple[
         redundant=sum(sidecar.slots_per_rank) - sidecar.experts,
         model=sidecar.model,
         node_of_rank=sidecar.node_of_rank,
+        schema=sidecar.schema,
     )
     known: dict[str, Any] = {
         name: _first(getattr(said, name), getattr(exported, name)) for name in (*_FACTS, *_UNCHECKED)
@@ -91,12 +98,14 @@ def _first(flag: Any, other: Any) -> Any:
 def _contradictions(said: Deployment, exported: Deployment) -> Iterator[Finding]:
     for name in _FACTS:
         flag, file = getattr(said, name), getattr(exported, name)
-        if flag is not None and file is not None and flag != file:
+        if flag not in (None, "") and file not in (None, "") and flag != file:
             message = f"the file was exported for {_words(name, file)}, the engine has {_words(name, flag)}"
             yield Finding(level=ERROR, message=message, rule=EXPORTED_FOR)
 
 
-def _words(name: str, fact: int | tuple[int, ...]) -> str:
+def _words(name: str, fact: int | str | tuple[int, ...]) -> str:
+    if isinstance(fact, str):
+        return f"{_FACTS[name]} {fact}"
     if isinstance(fact, int):
         return f"{fact} {_FACTS[name]}"
     span = f" ({fact[0]} to {fact[-1]})" if fact else ""

@@ -20,8 +20,8 @@ class EngineFile:
     path: the file · layers: the id that the file gives each row (its key, or its number) · rows: for each layer the
     values of its slots in slot order, whatever they are · ranks_of_rows: for each layer the slots of each rank where
     the format lists devices, None where slots are dealt evenly · slots: what the file declares, None when it does
-    not · experts, redundant: E and slots beyond it where the file says them · findings: what already struck the
-    reader (unknown keys, wrong types).
+    not · experts, redundant: E and slots beyond it where the file says them · schema: which of the engine's formats
+    it is in, where there are several · findings: what already struck the reader (unknown keys, wrong types).
     """
 
     path: Path
@@ -31,6 +31,7 @@ class EngineFile:
     slots: int | None = None
     experts: int | None = None
     redundant: int | None = None
+    schema: str = ""
     findings: tuple[Finding, ...] = ()
 
     def plan(self, experts: int, ranks: int, policy: str) -> Plan:
@@ -70,7 +71,9 @@ class Deployment:
     ranks: EP size · experts: routed experts E · hidden_layers: all layers of the model, dense ones included ·
     moe_layers: absolute ids of the MoE layers · mtp_layers: absolute ids of MTP layers with experts ·
     redundant: slots beyond E that the engine is told of · model: its name, "" = not known ·
-    node_of_rank: NVLink domain of each rank, () = not known.
+    model_type: of its config.json, "" = not told · groups: expert groups of its router ·
+    node_of_rank: NVLink domain of each rank, () = not known · schema: which of the engine's formats it is told to
+    read, "" = not known.
     """
 
     ranks: int | None = None
@@ -80,4 +83,7 @@ class Deployment:
     mtp_layers: tuple[int, ...] = ()
     redundant: int | None = None
     model: str = ""
+    model_type: str = ""
+    groups: int | None = None
     node_of_rank: tuple[int, ...] = ()
+    schema: str = ""

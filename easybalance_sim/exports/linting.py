@@ -18,6 +18,7 @@ from easybalance_sim.exports.fillers import filled_experts
 from easybalance_sim.exports.moves import check_moves
 from easybalance_sim.exports.placement import MODEL_UNKNOWN
 from easybalance_sim.exports.sidecar import read_sidecar
+from easybalance_sim.exports.writing import require_schema
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding, lint
 from easybalance_sim.plan.planfile import FORMAT, PlanDocument, read_plan, refuse_lossy
 
@@ -55,20 +56,23 @@ def lint_file(path: Path, engine: str, deployment: Deployment, previous: Path | 
     """Everything wrong with an engine's file; previous: the file of that engine, or the plan file, loaded now.
 
     What `deployment` does not say is taken from the file's sidecar, where that vouches for the file. Raises
-    `PlanError` for a file that is none of this engine, `UsageError` for an unknown engine.
+    `PlanError` for a file that is none of this engine, `UsageError` for an engine or a schema that there is not, or
+    that is not the file's.
     """
     module = exports.load(engine)
+    require_schema(deployment.schema, module.SCHEMAS)
     _refuse_own_file(path, engine)
     file = module.read(path)
     deployment, told = complete(path, deployment)
+    rules = exports.rules_of(module, file, deployment)
     findings = [*module.check(file, deployment), *told]
-    if previous is not None and MOVED in module.RULES.effects:
-        findings += check_moves(module.RULES, file, _previous(previous, module), deployment.ranks)
+    if previous is not None and MOVED in rules.effects:
+        findings += check_moves(rules, file, _previous(previous, module), deployment.ranks)
     elif previous is not None:
-        message = f"--previous is not looked at: {module.RULES.engine} takes kept experts in any slot"
+        message = f"--previous is not looked at: {rules.engine} takes kept experts in any slot"
         findings.append(Finding(level=WARNING, message=message, rule=UNCHECKED))
     ordered = tuple(sorted(findings, key=_errors_first))
-    return Report(path=path, title=module.TITLE, layers=len(file.rows), findings=ordered)
+    return Report(path=path, title=exports.title_of(module, rules), layers=len(file.rows), findings=ordered)
 
 
 def complete(path: Path, deployment: Deployment) -> tuple[Deployment, list[Finding]]:

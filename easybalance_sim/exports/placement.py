@@ -78,6 +78,26 @@ def placement(document: PlanDocument, deployment: Deployment, limits: Limits) ->
     )
 
 
+def hidden_rows(placed: Placement, deployment: Deployment, engine: str) -> list[list[int]]:
+    """[hidden layers][P] a row for each layer of the model; those that the plan does not place get the filler.
+
+    Raises `PlanError` where the number of layers is not known, or smaller than the plan's.
+    """
+    layers = deployment.hidden_layers
+    if layers is None:
+        raise PlanError(
+            f"{engine} wants a row for each of the model's layers, dense ones included: how many there are is not "
+            "known",
+            fix="pass --model, or --hidden-layers",
+        )
+    last = max(placed.rows, default=-1)
+    if last >= layers:
+        raise PlanError(
+            f"the plan has layer {last}, the model {layers} layers", fix="correct --hidden-layers or --model"
+        )
+    return [list(placed.rows.get(layer, placed.filler)) for layer in range(layers)]
+
+
 def judged_under(document: PlanDocument, rule: str) -> list[str]:
     """What to say where a plan was judged under another dispatch rule than the engine's."""
     return (

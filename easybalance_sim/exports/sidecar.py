@@ -28,12 +28,13 @@ _Node = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """What a sidecar says of the engine's start; its other keys are for people.
 
-    sha256: of the file · layers: of the plan, absolute ids · hidden_layers, mtp_layers: of the model, None where it was
-    not known when the file was written.
+    sha256: of the file · schema: its format, where the engine has several · layers: of the plan, absolute ids ·
+    hidden_layers, mtp_layers: of the model, None where it was not known when the file was written.
     """
 
     sha256: str
     engine: str = ""
+    schema: str = ""
     model: str = ""
     ranks: _Count
     experts: _Count

@@ -80,7 +80,9 @@ def require_plugin_place(folder: Path) -> None:
     where, fix = str(folder), "choose another -o"
     if not folder.name or folder.suffix in (".json", ".jsonl"):
         raise UsageError(
-            "a plug-in is a folder", where=where, fix="name one, or give --schema pr41141 (.jsonl) or pr49572 (.json)"
+            "a plug-in is a folder",
+            where=where,
+            fix="name one, or give --schema pr41141 (.jsonl), pr49572 or pr53022 (.json)",
         )
     if not folder.parent.is_dir():
         raise UsageError(f"there is no folder {folder.parent}", where=where, fix=fix)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim import exports
-from easybalance_sim.plan.planfile import write_plan
+from easybalance_sim.plan.planfile import read_plan, write_plan
 from tests.ebsim_process import ebsim, ebsim_here, one_line
+from tests.one_text import unbroken
 from tests.plan_documents import example_document, example_plan, placed_document
 
 SUFFIX = {"sglang": ".json", "tensorrt-llm": ".yaml", "vllm": "", "vllm-ascend": ".json", "omni": ".npz"}
@@ -53,6 +54,40 @@ def test_every_engine_says_the_same_in_json_and_passes_its_own_rules(engine: str
     assert ebsim_here("lint", output, "--engine", engine, "--ranks", "2", "--experts", "4").returncode == 0
 
 
+V4 = {
+    "model_type": "deepseek_v4", "num_hidden_layers": 5, "num_nextn_predict_layers": 1, "first_k_dense_replace": 3,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "hidden_size": 8, "moe_intermediate_size": 8,
+}  # fmt: skip
+
+
+def test_the_static_map_of_deepseek_v4_from_plan_to_plan(plan: Path) -> None:
+    folder = plan.parent
+    (folder / "config.json").write_text(json.dumps(V4))
+    model = ("--model", "config.json")
+    done = ebsim("export", "vllm", "plan.json", "-o", "map.json", "--schema", "pr53022", *model, cwd=folder)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "wrote map.json\n"
+        "wrote map.json.ebsim.json\n"
+        "\n"
+        "start vLLM 0.33.0 with\n"
+        "  --enable-expert-parallel --enable-eplb\n"
+        '  --eplb-config \'{"num_redundant_experts": 2, "expert_map_path": "map.json"}\'\n',
+    )
+    rows = json.loads((folder / "map.json").read_text())
+    assert rows == [[0, 1, 2, 3, 0, 1]] * 4 + [[0, 2, 1, 3, 2, 0], [0, 1, 2, 3, 0, 1]]
+    notes = unbroken(done.stderr)
+    assert "it needs the pull request #53022, which is for DeepSeek V4 only" in notes
+    assert "note: layer 0 and 3 more are not in the plan: slot number modulo experts stands there" in notes
+    linted = ebsim("lint", "map.json", "--engine", "vllm", cwd=folder)
+    assert (linted.returncode, linted.stdout) == (0, "CLEAN: map.json (vLLM with PR #53022)\n")
+    (folder / "map.json.ebsim.json").unlink()
+    said = ("--ranks", "2", *model, "--schema", "pr53022")
+    assert ebsim("lint", "map.json", "--engine", "vllm", *said, cwd=folder).stdout == linted.stdout
+    assert ebsim("adopt", "vllm", "map.json", "-o", "again.json", *said, cwd=folder).returncode == 0
+    assert read_plan(folder / "again.json").layers == example_document().layers
+
+
 @pytest.mark.parametrize("status", ["rejected", "insufficient_evidence", "not judged"])
 def test_a_plan_that_was_not_accepted_needs_force(status: str, tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.json", tmp_path / "map.json"
@@ -75,9 +110,14 @@ def test_a_plan_that_was_not_accepted_needs_force(status: str, tmp_path: Path) -
         (["sglang", "plan.json", "-o", "a.json"], "plan.json: SGLang wants a row for each of the model's layers"),
         (["sglang", "plan.json", "-o", "a.json", "--model", "qwen3"], "qwen3: unknown model; known are"),
         (["sglang", "plan.json", "-o", "a.json", "--model", "mixtral-8x7b"], "plan.json: the plan is for 4 experts"),
-        (["vllm", "plan.json", "-o", "a.json", "--schema", "pr53022"], "--schema: pr53022: the keys of its file"),
+        (["vllm", "plan.json", "-o", "a.json", "--schema", "pr53022"], "plan.json: vLLM wants a row for each of the"),
+        (["vllm", "plan.json", "-o", "a.json", "--schema", "pr14544"], "--schema: pr14544: it was closed, and"),
         (["vllm-ascend", "plan.json", "-o", "plan.json"], "plan.json: this is the plan file, it would be lost"),
         (["vllm-ascend", "plan.json", "-o", "none/a.json"], "none/a.json: there is no folder none"),
+        (
+            ["vllm", "plan.json", "-o", "a.json", "--schema", "pr53022", "--model", "v3.json"],
+            "plan.json: vLLM's pull request #53022 is for DeepSeek V4 only, v3 is another model — choose another",
+        ),
         (["omni", "plan.json", "-o", "a.json"], "a.json: the engine reads .npy or .npz"),
     ],
 )
@@ -85,11 +125,12 @@ def test_refusals_leave_nothing(
     arguments: list[str], message: str, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(plan.parent)
+    (plan.parent / "v3.json").write_text(json.dumps(V4 | {"model_type": "deepseek_v3"}))
     before = plan.read_bytes()
     done = ebsim_here("export", *arguments)
     assert done.returncode == 2
     assert message in one_line(done)
-    assert [path.name for path in plan.parent.iterdir()] == ["plan.json"]
+    assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.json", "v3.json"]
     assert plan.read_bytes() == before
 
 

@@ -20,10 +20,11 @@ SAID = ("--ranks", "2", "--experts", "4")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with good.json, bad.json (SGLang), map.json (vllm-ascend) and plan.json."""
+    """A folder with good.json, bad.json (SGLang), map.json (vllm-ascend), list.json (vLLM) and plan.json."""
     (tmp_path / "good.json").write_text(sglang(GOOD))
     (tmp_path / "bad.json").write_text(sglang(second([0, 2, 1, 3, -1, -1]), extra=1))
     (tmp_path / "map.json").write_text(ascend(halves(GOOD)))
+    (tmp_path / "list.json").write_text(json.dumps(second([0, 2, 1, 3, True, 0])))
     write_plan(tmp_path / "plan.json", example_document())
     return tmp_path
 
@@ -64,6 +65,19 @@ def test_errors_are_exit_1_with_the_list(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("schema", "does"),
+    [
+        ("pr49572", "vLLM 0.33.0 makes an int64 tensor of the rows and stops or cuts it off"),
+        ("pr53022", "vLLM with PR #53022 stops with a ValueError"),
+    ],
+)
+def test_a_schema_says_which_pull_request_reads_the_list(schema: str, does: str, folder: Path) -> None:
+    done = _lint(folder / "list.json", "vllm", *SAID, "--schema", schema)
+    assert done.returncode == 1
+    assert f"error layer 1 slot 4 True is not a whole number; {does} " in unbroken(done.stdout)
+
+
 def test_json_has_stable_keys(folder: Path) -> None:
     done = _lint(folder / "bad.json", "sglang", *SAID, "--format", "json")
     report = json.loads(done.stdout)
@@ -98,6 +112,10 @@ def test_a_long_list_is_cut_in_the_table_only(folder: Path) -> None:
         (("good.json", "--engine", "sglang", "--model", "gpt-2"), "gpt-2: unknown model"),
         (("good.json", "--engine", "sglang", "--ranks", "0"), "Invalid value for '--ranks'"),
         ((".", "--engine", "vllm-ascend"), "cannot read: Is a directory"),
+        (("good.json", "--engine", "sglang", "--schema", "pr53022"), "--schema: no schema 'pr53022': this engine has"),
+        (("list.json", "--engine", "vllm", "--schema", "pr5302"), "no schema 'pr5302' — did you mean pr53022? choose"),
+        (("list.json", "--engine", "vllm", "--schema", "pr41141"), "--schema: pr41141: the file is one of pr49572"),
+        (("plan.json", "--schema", "pr53022"), "--schema: describes an engine, a plan file has none — add --engine"),
         (("plan.json", "--ranks", "2"), "--ranks: describes an engine, a plan file has none — add --engine"),
     ],
 )
@@ -193,6 +211,7 @@ def test_a_bad_file_is_not_adopted(folder: Path) -> None:
         (("sglang", "good.json", "-o", "no/adopted.json", *SAID), "there is no folder no"),
         (("sglang", "good.json", "-o", "adopted.json", *SAID, "--layers", "x"), "'x' is not a list of layer ids"),
         (("what", "good.json", "-o", "adopted.json"), "no engine 'what'"),
+        (("sglang", "good.json", "-o", "adopted.json", *SAID, "--schema", "plugin"), "no schema 'plugin'"),
     ],
 )
 def test_a_refused_adoption_leaves_no_file(

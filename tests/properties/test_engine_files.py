@@ -40,11 +40,13 @@ WHOLE = {
     ("tensorrt-llm", "f.yaml"): trtllm(GOOD).encode(),
     ("vllm", "f.jsonl"): record(GOOD).encode(),
     ("vllm", "f.json"): json.dumps(GOOD).encode(),
+    ("vllm", "map.json"): json.dumps(GOOD).encode(),
     ("vllm-ascend", "f.json"): ascend(halves(GOOD)).encode(),
     ("omni", "f.npy"): _array(np.save),
     ("omni", "f.npz"): _array(np.savez),
 }
 IN_JSON = {kind: text for kind, text in WHOLE.items() if kind[0] not in ("omni", "tensorrt-llm")}
+SCHEMA = {"map.json": ("--schema", "pr53022")}
 FLAGS = ("--ranks", "2", "--experts", "4", "--layers", "0-1")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**19), 10**19) | st.floats() | st.text(max_size=5),
@@ -57,8 +59,9 @@ def _end_well(engine: str, name: str, content: bytes, said: tuple[str, ...] = FL
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder) / name, Path(folder) / "plan.json"
         path.write_bytes(content)
-        linted = ebsim_here("lint", path, "--engine", engine, *said[:4], "--format", "json")
-        adopted = ebsim_here("adopt", engine, path, "-o", output, *said)
+        schema = SCHEMA.get(name, ())
+        linted = ebsim_here("lint", path, "--engine", engine, *said[:4], *schema, "--format", "json")
+        adopted = ebsim_here("adopt", engine, path, "-o", output, *said, *schema)
         assert linted.returncode in (0, 1, 2), linted.stderr
         assert adopted.returncode in (0, 1, 2), adopted.stderr
         if linted.returncode == 2:
@@ -169,6 +172,7 @@ def _row(ranks: int, slots: int, experts: int, rng: np.random.Generator) -> IntA
             ("vllm-ascend", "f.json", ""),
             ("vllm", "f.jsonl", "pr41141"),
             ("vllm", "f.json", "pr49572"),
+            ("vllm", "f.json", "pr53022"),
             ("vllm", "folder", "plugin"),
             ("omni", "f.npz", ""),
         ]

@@ -22,7 +22,7 @@ from tests.plan_documents import placed_document
 FORMATS = {
     "sglang": {("", ".json"), ("", ".pt")},
     "tensorrt-llm": {("", ".yaml"), ("", ".yml")},
-    "vllm": {("plugin", ""), ("pr41141", ".jsonl"), ("pr49572", ".json")},
+    "vllm": {("plugin", ""), ("pr41141", ".jsonl"), ("pr49572", ".json"), ("pr53022", ".json")},
     "vllm-ascend": {("", ".json")},
     "omni": {("", ".npy"), ("", ".npz")},
 }

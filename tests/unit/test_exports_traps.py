@@ -250,11 +250,11 @@ TRAPS: tuple[tuple[str, str, str, Deployment, list[str]], ...] = (
         [f"warning 1:2 expert 2 is already on rank 0 (slot 1); {VLLM} accepts it, its own plans have such rows"],
     ),
     (
-        "vllm", "short.json", json.dumps(GOOD), replace(FULL, moe_layers=(3, 4, 5)),
+        "vllm", "short.json", json.dumps(GOOD), replace(FULL, hidden_layers=6, moe_layers=(3, 4, 5)),
         [f"error -:- 2 layers, the model has 3 MoE layers; {VLLM} has no row for a layer and stops"],
     ),
     (
-        "vllm", "long.json", json.dumps(GOOD), replace(FULL, moe_layers=(3,)),
+        "vllm", "long.json", json.dumps(GOOD), replace(FULL, hidden_layers=4, moe_layers=(3,)),
         [f"error -:- 2 layers, the model has 1 MoE layers; {VLLM} has no layer for a row and stops"],
     ),
     (

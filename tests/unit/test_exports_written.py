@@ -123,7 +123,10 @@ def test_flags_of_the_vllm_family(tmp_path: Path) -> None:
     assert _flag(plugin, "--eplb-config") == {"num_redundant_experts": 2}
 
 
-@pytest.mark.parametrize(("engine", "schema", "name"), [*FILES, ("omni", "", "a.npz"), ("vllm", "plugin", "folder")])
+@pytest.mark.parametrize(
+    ("engine", "schema", "name"),
+    [*FILES, ("omni", "", "a.npz"), ("vllm", "plugin", "folder"), ("vllm", "pr53022", "a.json")],
+)
 def test_the_sidecar_holds_the_plan_its_evidence_and_the_checksum(
     engine: str, schema: str, name: str, tmp_path: Path
 ) -> None:
@@ -140,7 +143,7 @@ def test_the_sidecar_holds_the_plan_its_evidence_and_the_checksum(
     assert kept is not None
     assert findings == []
     assert with_sidecar(Deployment(), kept) == (
-        replace(KNOWN, model="example-moe", node_of_rank=example_document().topology.node_of_rank),
+        replace(KNOWN, model="example-moe", node_of_rank=example_document().topology.node_of_rank, schema=schema),
         (),
     )
 
@@ -150,9 +153,21 @@ def test_the_sidecar_holds_the_plan_its_evidence_and_the_checksum(
     [
         ("sglang", "a.yaml", "", "a.yaml: the engine reads .json or .pt"),
         ("sglang", "a.json", "plugin", "--schema: no schema 'plugin': this engine has one format"),
-        ("vllm", "a.json", "json", "--schema: no schema 'json' — choose plugin, pr41141, pr49572"),
+        ("vllm", "a.json", "json", "--schema: no schema 'json' — choose plugin, pr41141, pr49572, pr53022"),
         ("vllm", "a.json", "pr41141", "the engine reads .jsonl"),
-        ("vllm", "a.json", "pr53022", "--schema: pr53022: the keys of its file are in none of its texts"),
+        ("vllm", "a.jsonl", "pr53022", "a.jsonl: the engine reads .json — choose another -o"),
+        (
+            "vllm",
+            "a.json",
+            "pr14544",
+            "--schema: pr14544: it was closed, and whether its map is as wide as the experts",
+        ),
+        (
+            "vllm",
+            "a.json",
+            "das",
+            "--schema: das: the keys of vllm-plugin-das's version 2 file are in none of its texts",
+        ),
         ("vllm", "a.json", "", "a plug-in is a folder — name one, or give --schema pr41141"),
         ("vllm", "none/folder", "", "there is no folder"),
         ("vllm", "full", "", "the folder holds other things"),

@@ -21,7 +21,7 @@ from easybalance_sim.exports import Exported
 from easybalance_sim.exports import checks as rule
 from easybalance_sim.exports.checks import UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
-from easybalance_sim.exports.placement import Limits, Placement, Row, placement
+from easybalance_sim.exports.placement import Limits, Placement, hidden_rows, placement
 from easybalance_sim.exports.reading import parse_json, read_text, require_mapping, require_rows, shown
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
@@ -75,7 +75,7 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     require_schema(schema, SCHEMAS)
     require_output(output, SUFFIXES)
     placed = placement(document, deployment, _LIMITS)
-    rows = _all_rows(placed, deployment)
+    rows = hidden_rows(placed, deployment, "SGLang")
     encoded = _torch_bytes(rows, output) if output.suffix == ".pt" else json.dumps({KEY: rows}).encode()
     with replacing_with_sidecar(output, record_of(document, deployment, "sglang")) as temporary:
         temporary.write_bytes(encoded)
@@ -87,22 +87,6 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
 def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
     """Everything that is wrong with `file`, whether SGLang looks or not."""
     return check_file(RULES, file, deployment)
-
-
-def _all_rows(placed: Placement, deployment: Deployment) -> list[list[int]]:
-    layers = deployment.hidden_layers
-    if layers is None:
-        raise PlanError(
-            "SGLang wants a row for each of the model's layers, dense ones included: how many there are is not known",
-            fix="pass --model, or --hidden-layers",
-        )
-    last = max(placed.rows, default=-1)
-    if last >= layers:
-        raise PlanError(
-            f"the plan has layer {last}, the model {layers} layers", fix="correct --hidden-layers or --model"
-        )
-    by_layer: list[Row] = [placed.rows.get(layer, placed.filler) for layer in range(layers)]
-    return [list(row) for row in by_layer]
 
 
 def _torch_bytes(rows: list[list[int]], output: Path) -> bytes:

@@ -1,25 +1,25 @@
 """vLLM 0.33.0, which loads no placement file: a plug-in package with the plan, or the file of an open pull request.
 
 Source: the wheel (`vllm/distributed/eplb`, `vllm/plugins`) and the pull requests
-https://github.com/vllm-project/vllm/pull/41141 (JSON lines) and /49572 (JSON list). Rows are MoE layers in order; a
-draft model's layers are not among them.
+https://github.com/vllm-project/vllm/pull/41141 (JSON lines) and /49572 (JSON list), whose rows are MoE layers in
+order, a draft model's not among them, and /53022 (`vllm_expert_map`).
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.exports import Exported
+from easybalance_sim.exports import Exported, vllm_expert_map
 from easybalance_sim.exports import checks as rule
-from easybalance_sim.exports.checks import DECLARED, UNKNOWN_KEY, Effect, Rules, check_file
+from easybalance_sim.exports.checks import DECLARED, UNCHECKED, UNKNOWN_KEY, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
-from easybalance_sim.exports.placement import Limits, Placement, judged_under, placement
+from easybalance_sim.exports.placement import Limits, Placement, Row, judged_under, placement
 from easybalance_sim.exports.reading import (
     count,
     parse_json,
@@ -32,6 +32,7 @@ from easybalance_sim.exports.reading import (
 )
 from easybalance_sim.exports.record import record_of
 from easybalance_sim.exports.sidecar import replacing_with_sidecar, sidecar_of
+from easybalance_sim.exports.vllm_expert_map import ONE_ROW
 from easybalance_sim.exports.vllm_plugin import fill_plugin, read_plugin, require_plugin_place
 from easybalance_sim.exports.writing import require_output, require_schema
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
@@ -39,13 +40,12 @@ from easybalance_sim.plan.planfile import PlanDocument
 
 TITLE = "vLLM 0.33.0"
 SUFFIXES = ("", ".jsonl", ".json")
-PLUGIN, JSON_LINES, JSON_LIST = "plugin", "pr41141", "pr49572"
-SCHEMAS = (PLUGIN, JSON_LINES, JSON_LIST)
-RECORD, VERSION, ONE_ROW, ROWS = "eplb_initial_mapping", 1, "one-row", "initial_global_assignments"
+PLUGIN, JSON_LINES, JSON_LIST, EXPERT_MAP = "plugin", "pr41141", "pr49572", vllm_expert_map.SCHEMA
+SCHEMAS = (PLUGIN, JSON_LINES, JSON_LIST, EXPERT_MAP)
+RECORD, VERSION, ROWS = "eplb_initial_mapping", 1, "initial_global_assignments"
 _RECORD_KEYS = ("record_type", "version", "num_redundant_experts", "num_slots", ROWS)
 _LIMITS = Limits(engine="vLLM", redundant=rule.MOST_REDUNDANT, ranks=2)
 _NOT_WRITTEN = {
-    "pr53022": "the keys of its file are in none of its texts",
     "pr14544": "it was closed, and whether its map is as wide as the experts or the slots is not settled",
     "das": "the keys of vllm-plugin-das's version 2 file are in none of its texts",
 }
@@ -75,7 +75,7 @@ RULES = Rules(
 
 
 def write(document: PlanDocument, deployment: Deployment, output: Path, schema: str) -> Exported:
-    """Write a plug-in folder (`plugin`), or the file that an open pull request reads (`pr41141`, `pr49572`).
+    """Write a plug-in folder (`plugin`), or the file that an open pull request reads (the other schemas).
 
     Raises `PlanError` for a plan that vLLM cannot hold, `UsageError` for a schema that is not known well enough or an
     `output` that cannot be written.
@@ -88,22 +88,23 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
         require_plugin_place(output)
     else:
         require_output(output, (".jsonl" if chosen == JSON_LINES else ".json",))
+    rows = vllm_expert_map.map_rows(placed, deployment) if chosen == EXPERT_MAP else placed.rows
     record = record_of(document, deployment, "vllm", chosen)
     with replacing_with_sidecar(output, record, folder=chosen == PLUGIN) as temporary:
         if chosen == PLUGIN:
             fill_plugin(temporary, placed, document.fingerprint())
         else:
-            text = _record(placed) if chosen == JSON_LINES else json.dumps(_rows(placed))
+            text = _record(placed) if chosen == JSON_LINES else json.dumps(_listed(rows))
             temporary.write_text(text, encoding="utf-8")
-    return Exported(
-        files=(output, sidecar_of(output)),
-        launch=_launch(chosen, placed, output),
-        notes=_notes(chosen, document, placed),
-    )
+    files = (output, sidecar_of(output))
+    if chosen == EXPERT_MAP:
+        notes = vllm_expert_map.notes(document, placed, deployment)
+        return Exported(files=files, launch=vllm_expert_map.launch(placed, output), notes=notes)
+    return Exported(files=files, launch=_launch(chosen, placed, output), notes=_notes(chosen, document, placed))
 
 
-def _rows(placed: Placement) -> list[list[int]]:
-    return [list(row) for row in placed.rows.values()]
+def _listed(rows: Mapping[int, Row]) -> list[list[int]]:
+    return [list(row) for row in rows.values()]
 
 
 def _record(placed: Placement) -> str:
@@ -112,7 +113,7 @@ def _record(placed: Placement) -> str:
         "version": VERSION,
         "num_redundant_experts": placed.redundant,
         "num_slots": placed.slots,
-        ROWS: {str(place): row for place, row in enumerate(_rows(placed))},
+        ROWS: {str(place): row for place, row in enumerate(_listed(placed.rows))},
     }
     return json.dumps(record) + "\n"
 
@@ -151,9 +152,9 @@ def _notes(schema: str, document: PlanDocument, placed: Placement) -> tuple[str,
 
 
 def read(path: Path) -> EngineFile:
-    """Read a plug-in folder, or the file of either pull request. Raises `PlanError` when it holds no placement."""
+    """Read a plug-in folder, or the file of any of the pull requests. Raises `PlanError` when it holds no placement."""
     if path.is_dir():
-        return read_plugin(path)
+        return replace(read_plugin(path), schema=PLUGIN)
     where, text = str(path), read_text(path)
     if path.suffix == ".jsonl":
         return _read_record(path, _mapping_record(text, where))
@@ -164,10 +165,49 @@ def read(path: Path) -> EngineFile:
 
 
 def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
-    """Everything that is wrong with `file`, whether vLLM looks or not."""
+    """Everything that is wrong with `file`, whether vLLM looks or not.
+
+    Raises `UsageError` where `deployment` says another schema than the file has.
+    """
+    if rules_for(file, deployment) is vllm_expert_map.RULES:
+        return vllm_expert_map.check(file, deployment)
+    found = _checked(file, deployment)
+    if (
+        file.schema != JSON_LIST
+        or deployment.schema in SCHEMAS
+        or vllm_expert_map.could_be(file, deployment) is not None
+    ):
+        return found
+    return [*_doubt(found, vllm_expert_map.check(file, deployment)), *found]
+
+
+def rules_for(file: EngineFile, deployment: Deployment) -> Rules:
+    """The rules of the pull request that reads `file`: two of them read a list of rows, and mean other layers by it.
+
+    Raises `UsageError` where `deployment` says another schema than the file has.
+    """
+    said = deployment.schema if deployment.schema in SCHEMAS else ""
+    lists = (JSON_LIST, EXPERT_MAP)
+    if said and said != file.schema and not (said in lists and file.schema in lists):
+        raise UsageError(f"{said}: the file is one of {file.schema}", where="--schema", fix="leave it out")
+    is_map = said == EXPERT_MAP if said else file.schema == JSON_LIST and vllm_expert_map.could_be(file, deployment)
+    return vllm_expert_map.RULES if is_map else RULES
+
+
+def _checked(file: EngineFile, deployment: Deployment) -> list[Finding]:
     if any(finding.rule == ONE_ROW for finding in file.findings):
         deployment = replace(deployment, moe_layers=(0,), mtp_layers=())
     return check_file(RULES, file, deployment)
+
+
+def _doubt(found: Sequence[Finding], as_map: Sequence[Finding]) -> list[Finding]:
+    """What to say where it makes a difference which pull request a list is for, and nothing tells."""
+    wrong, wrong_as_map = (any(one.level == ERROR for one in each) for each in (found, as_map))
+    if wrong == wrong_as_map:
+        return []
+    other = "it has errors" if wrong_as_map else "nothing is wrong with it"
+    message = f"taken for a list of the pull request #49572: as one of #53022 {other} (--schema)"
+    return [Finding(level=WARNING, message=message, rule=UNCHECKED)]
 
 
 def _mapping_record(text: str, where: str) -> dict[Any, Any]:
@@ -202,6 +242,7 @@ def _read_record(path: Path, record: dict[Any, Any]) -> EngineFile:
         slots=slots,
         experts=said if said and said > 0 else None,
         redundant=redundant,
+        schema=JSON_LINES,
         findings=tuple(_record_findings(record)),
     )
 
@@ -225,6 +266,6 @@ def _read_list(path: Path, content: Any) -> EngineFile:
     if content and not any(isinstance(row, list) for row in content):
         message = "one row: vLLM places every MoE layer by it"
         finding = Finding(level=WARNING, message=message, rule=ONE_ROW)
-        return EngineFile(path=path, layers=(0,), rows=(tuple(content),), findings=(finding,))
+        return EngineFile(path=path, layers=(0,), rows=(tuple(content),), schema=JSON_LIST, findings=(finding,))
     rows = require_rows(content, "the file", str(path))
-    return EngineFile(path=path, layers=tuple(range(len(rows))), rows=rows)
+    return EngineFile(path=path, layers=tuple(range(len(rows))), rows=rows, schema=JSON_LIST)
