@@ -156,5 +156,9 @@ def check(file: EngineFile, deployment: Deployment) -> list[Finding]:
 
 def _groups(row: Sequence[int], layer: int, deployment: Deployment) -> list[Finding]:
     """Of a row of which each id is an expert's and every expert has a slot."""
-    mixed = _mixed(row, deployment.groups) if len(row) == len(set(row)) else None
+    if len(row) > len(set(row)):
+        return []
+    if deployment.groups and len(row) % deployment.groups:
+        return RULES.found(rule.GROUPS, f"{len(row)} experts do not form {deployment.groups} groups", layer=layer)
+    mixed = _mixed(row, deployment.groups)
     return [] if mixed is None else RULES.found(rule.GROUPS, mixed[1], layer=layer, slot=mixed[0])

@@ -18,6 +18,7 @@ from easybalance_sim.exports.adoption import adopt
 from easybalance_sim.exports.deployment import deployment_for, deployment_of
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.exports.linting import lint_file
+from easybalance_sim.exports.prechecking import lint_deployed
 from easybalance_sim.exports.sidecar import sidecar_of
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument
@@ -230,7 +231,10 @@ TRAPS: tuple[tuple[str, Any, Deployment, list[str]], ...] = (
         [f"error - 4 slots, the engine is told 4 experts + 2 redundant ones; {STOPS}"],
     ),
     ("groups unknown", [*WHOLE[:2], [0, 3, 1, 2]], replace(TIGHT, groups=None), []),
-    ("groups that do not divide", [*WHOLE[:2], [0, 3, 1, 2]], replace(TIGHT, groups=3), []),
+    (
+        "groups that do not divide", WHOLE, replace(TIGHT, groups=3),
+        [f"error {layer}:- 4 experts do not form 3 groups; {STOPS}" for layer in range(3)],
+    ),
 )  # fmt: skip
 
 
@@ -346,6 +350,23 @@ def test_the_moe_layers_of_the_plan_come_back(tmp_path: Path) -> None:
     path.write_text(json.dumps(GOOD[1]))
     shared = adopt(path, "vllm", replace(V4, schema=SCHEMA)).document
     assert [list(one.expert_of_slot) for one in shared.layers] == [GOOD[1]] * 2
+
+
+@pytest.mark.parametrize("sidecar", [True, False])
+def test_the_file_of_a_plan_is_prechecked(sidecar: bool, tmp_path: Path) -> None:
+    """Also where the plan alone says how its list is to be read."""
+    path = tmp_path / "map.json"
+    for document, rules in ((example_document(), []), (placed_document(_swapped(), (3, 4)), ["other-plan"])):
+        _write(document, Deployment(ranks=2, hidden_layers=6), path)
+        if not sidecar:
+            sidecar_of(path).unlink()
+        report = lint_deployed(example_document(), "vllm", path, hidden_layers=6)
+        assert [one.rule for one in report.findings if one.level == "error"] == rules
+
+
+def _swapped() -> Plan:
+    """Not what the example's second layer is."""
+    return replace(example_plan(), expert_of_slot=np.array([GOOD[0], GOOD[0]]))
 
 
 @pytest.mark.parametrize("slots", [32, 33])
