@@ -2,10 +2,11 @@
 
 One draw: shares of the experts from a power law on [1, 0.8·n] when n·k > E, else on [0.01, 2]; scaled to n·k and
 rounded; no expert gets more than n; what overflows or was rounded away goes to the smallest experts, rank by rank.
-Without EPLB the busiest rank is timed. With it, spare slots go one at a time to the expert with the most tokens per
-replica, slots in descending load to the least loaded rank with room, and the busiest rank is timed. Tokens take their
-slots column by column from the slots in descending count, so the distinct tokens of a rank are a union of intervals
-modulo n.
+Without EPLB the busiest rank is timed. In an older recipe they go to the smallest experts of all, ties in index order:
+where tokens are few, many more experts of the busiest rank are active. With EPLB, spare slots go one at a time to the
+expert with the most tokens per replica, slots in descending load to the least loaded rank with room, and the busiest
+rank is timed. Tokens take their slots column by column from the slots in descending count, so the distinct tokens of a
+rank are a union of intervals modulo n.
 
 n: tokens over all ranks · k: top-k · E: experts. Source: aiconfigurator 095f58a51, collector recipe.
 """
@@ -21,7 +22,11 @@ from easybalance_sim.arrays import BoolArray, FloatArray, IntArray, frozen, stre
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What a draw depends on; `slots` (over all ranks) above `experts` needs EPLB."""
+    """What a draw depends on; `slots` (over all ranks) above `experts` needs EPLB.
+
+    older_draws: whether what overflows or was rounded away goes to the smallest experts of all, not rank by rank; with
+    EPLB it always does.
+    """
 
     tokens: int
     experts: int
@@ -30,6 +35,7 @@ class Recipe:
     alpha: float
     eplb: bool = False
     slots: int
+    older_draws: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,16 +91,27 @@ def distinct_tokens(counts: IntArray, own: int, tokens: int) -> IntArray:
 
 
 def _by_rank(shares: IntArray, recipe: Recipe) -> IntArray:
-    """Contiguous experts, busiest rank first: the missing tokens go round the ranks, each to its smallest expert."""
+    """int64[D, E] contiguous experts, busiest rank first."""
+    counts = completed(shares, recipe) if recipe.older_draws else _in_turns(shares, recipe)
+    return _busiest_first(counts, recipe.ranks)
+
+
+def _in_turns(shares: IntArray, recipe: Recipe) -> IntArray:
+    """int64[D, E] the missing tokens go round the ranks, each to its smallest expert."""
     draws, ranks = len(shares), recipe.ranks
     missing = recipe.tokens * recipe.top_k - shares.sum(axis=1)
     quota = missing[:, None] // ranks + (np.arange(ranks) < missing[:, None] % ranks)
     local = shares.reshape(draws * ranks, -1)
-    counts = levelled(local, quota.ravel(), recipe.tokens).reshape(draws, ranks, -1)
-    busiest = counts.sum(axis=2).argmax(axis=1)
-    rows = np.arange(draws)
-    counts[rows, 0], counts[rows, busiest] = counts[rows, busiest].copy(), counts[rows, 0].copy()
-    return counts.reshape(draws, -1)
+    return levelled(local, quota.ravel(), recipe.tokens).reshape(draws, -1)
+
+
+def _busiest_first(counts: IntArray, ranks: int) -> IntArray:
+    """int64[D, E] with the busiest rank of each draw and rank 0 exchanged; of equals the first."""
+    by_rank = counts.reshape(len(counts), ranks, -1).copy()
+    busiest = by_rank.sum(axis=2).argmax(axis=1)
+    rows = np.arange(len(counts))
+    by_rank[rows, 0], by_rank[rows, busiest] = by_rank[rows, busiest].copy(), by_rank[rows, 0].copy()
+    return by_rank.reshape(len(counts), -1)
 
 
 def levelled(counts: IntArray, extra: IntArray, most: int) -> IntArray:
@@ -131,7 +148,7 @@ def _balanced(shares: IntArray, recipe: Recipe) -> IntArray:
 
 
 def completed(shares: IntArray, recipe: Recipe) -> IntArray:
-    """int64[D, E] with n·k tokens (the recipe of the EPLB rows).
+    """int64[D, E] with n·k tokens (the recipe of the EPLB rows, and the older one).
 
     Overflow fills the smallest expert to the cap. Without it single tokens are added, or taken, in ascending order;
     what an empty expert cannot give the largest gives.

@@ -37,7 +37,7 @@ class Fit:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
     """The base profile with the table's rows in it, the fits and look-up tables behind them, notes on dropped rows, and
-    other notes."""
+    other notes (rows taken otherwise than they stand among them)."""
 
     profile: HardwareProfile
     fits: tuple[Fit, ...] = ()

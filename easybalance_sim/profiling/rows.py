@@ -15,7 +15,7 @@ class ExpertRow:
     tokens: over all ranks · distribution: `uniform`, or `power_law_A` with the exponent A · eplb: whether EPLB placed
     the experts · arrived: distinct tokens recorded at the rank, -1 = not recorded · counts: assignments of every slot
     of the rank where the table fixes them, empty = one draw of `draws` · kernel: source of the kernel · matrices: of an
-    expert, 3 gated.
+    expert, 3 gated · older_draws: whether `draws.Recipe.older_draws` made its load.
     """
 
     us: float
@@ -32,6 +32,7 @@ class ExpertRow:
     counts: tuple[int, ...] = ()
     kernel: str = ""
     matrices: int = 3
+    older_draws: bool = False
 
     @property
     def alpha(self) -> float:
@@ -86,11 +87,12 @@ Row = TypeVar("Row", ExpertRow, LinkRow)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table(Generic[Row]):
-    """The rows of one file that can be used, and notes on those that cannot."""
+    """The rows of one file that can be used, notes on those that cannot, and other notes on how rows were taken."""
 
     source: str
     rows: tuple[Row, ...]
     dropped: tuple[Dropped, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def sift(source: str, judged: Iterable[tuple[Row, str]]) -> Table[Row]:

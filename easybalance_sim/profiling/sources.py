@@ -143,7 +143,7 @@ def _measured(path: Path, base: HardwareProfile) -> Imported:
             source=f"within a node {found.experts.source}; between nodes {base.migration.source}",
         )
         profile = msgspec.structs.replace(profile, migration=link)
-    return replace(imported, profile=profile, notes=tuple(notes))
+    return replace(imported, profile=profile, notes=(*imported.notes, *notes))
 
 
 def _experts(source: ExpertSource, path: Path, base: HardwareProfile, dtype: str) -> Imported:
@@ -168,7 +168,7 @@ def _experts(source: ExpertSource, path: Path, base: HardwareProfile, dtype: str
     row = _kernel_row(source, numbers, table, dtype, held_out[2] / 100)
     others = tuple(old for old in base.experts if (old.kernel, old.dtype) != (row.kernel, row.dtype))
     profile = msgspec.structs.replace(base, experts=(row, *others))
-    return Imported(profile=profile, fits=(fit,), dropped=table.dropped)
+    return Imported(profile=profile, fits=(fit,), dropped=table.dropped, notes=table.notes)
 
 
 def _with_block(source: ExpertSource, rows: tuple[ExpertRow, ...], top: Peaks) -> ExpertSource:

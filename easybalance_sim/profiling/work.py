@@ -75,7 +75,7 @@ class Workload:
             return RankDraws(counts=frozen(counts), distinct=frozen(np.minimum(counts.sum(axis=1), row.tokens)))
         recipe = Recipe(
             tokens=row.tokens, experts=row.experts, top_k=row.top_k, ranks=row.ep, alpha=row.alpha, eplb=row.eplb,
-            slots=row.slots,
+            slots=row.slots, older_draws=row.older_draws,
         )  # fmt: skip
         if row.arrived < 0:
             return self._draw(recipe, AVERAGED_DRAWS)

@@ -51,6 +51,21 @@ def test_dropped_rows_are_noted_on_stderr(tmp_path: Path) -> None:
     assert done.stderr.startswith("note: 1 row dropped: 256 experts on one GPU")
 
 
+def test_rows_of_an_older_recipe_are_noted_on_stderr(tmp_path: Path) -> None:
+    base = {
+        "device": "NVIDIA H200", "kernel_source": "k", "hidden_size": 7168, "inter_size": 2048, "topk": 8,
+        "num_experts": 256, "distribution": "power_law_1.2",
+    }  # fmt: skip
+    rows = [
+        {"moe_ep_size": ep, "num_tokens": tokens, "latency": 0.02 + 0.4 / ep + 3e-5 * tokens / ep}
+        for ep in (4, 8, 16)
+        for tokens in (64, 512, 1024)
+    ]
+    done = ebsim_here("profile", "fit", "sglang-generation", write_table(tmp_path / "t.parquet", base, *rows))
+    assert done.returncode == 0
+    assert done.stderr == "note: 9 rows of NVIDIA H200 taken as drawn by the older recipe, as their times say\n"
+
+
 def test_a_plain_table_is_kept_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("tokens,us\n1,10\n64,20\n")
     done = ebsim_here("profile", "import", "tokens-us", tmp_path / "t.csv", "-o", tmp_path / "mine.toml")

@@ -9,6 +9,7 @@ from easybalance_sim.arrays import frozen
 from easybalance_sim.profiling.draws import (
     RankDraws,
     Recipe,
+    _by_rank,
     completed,
     distinct_tokens,
     draw,
@@ -21,6 +22,7 @@ PLAIN = Recipe(tokens=96, experts=32, top_k=4, ranks=4, alpha=1.2, slots=32)
 SPARSE = replace(PLAIN, tokens=4)
 EPLB = replace(PLAIN, eplb=True)
 SPARE = replace(PLAIN, eplb=True, slots=40)
+OLDER, OLDER_SPARSE = (replace(one, older_draws=True) for one in (PLAIN, SPARSE))
 
 
 def test_tokens_are_added_to_the_smallest_and_taken_from_the_largest() -> None:
@@ -33,6 +35,22 @@ def test_overflow_fills_the_smallest_expert_and_rounding_goes_round() -> None:
     recipe = Recipe(tokens=6, experts=3, top_k=2, ranks=1, alpha=1.2, eplb=True, slots=3)
     shares = np.array([[6, 1, 0], [4, 3, 3], [5, 5, 3]])
     assert completed(shares, recipe).tolist() == [[6, 1, 5], [4, 4, 4], [5, 5, 2]]
+
+
+def test_older_draws_give_to_the_smallest_of_all_and_exchange_the_busiest_rank() -> None:
+    """Eight assignments over two ranks: both missing ones go to the empty experts, not one to each rank."""
+    shares = np.array([[0, 0, 3, 3]])
+    turns = Recipe(tokens=4, experts=4, top_k=2, ranks=2, alpha=1.2, slots=4)
+    older = replace(turns, older_draws=True)
+    assert _by_rank(shares, older).tolist() == [[3, 3, 1, 1]]
+    assert _by_rank(shares, turns).tolist() == [[4, 3, 1, 0]]
+    assert _by_rank(np.array([[4, 1, 0, 0]]), older).tolist() == [[4, 1, 3, 0]]
+
+
+def test_older_draws_leave_more_experts_of_the_busiest_rank_active_where_tokens_are_few() -> None:
+    few = Recipe(tokens=4, experts=256, top_k=8, ranks=4, alpha=0.6, slots=256)
+    turns, older = ((draw(one, 40, seed=100).counts > 0).sum(axis=1) for one in (few, replace(few, older_draws=True)))
+    assert (turns.mean(), older.mean()) == (8, 32)
 
 
 def test_what_an_empty_expert_cannot_give_the_largest_gives() -> None:
@@ -56,7 +74,7 @@ def test_distinct_tokens_of_a_hand_worked_layout() -> None:
     assert distinct_tokens(counts[:, [2, 1, 0, 3]], 2, 5).tolist() == [3]
 
 
-@pytest.mark.parametrize("recipe", [PLAIN, SPARSE, EPLB, SPARE])
+@pytest.mark.parametrize("recipe", [PLAIN, SPARSE, EPLB, SPARE, OLDER, OLDER_SPARSE])
 def test_the_timed_rank_is_the_busiest_and_no_slot_holds_more_than_all_tokens(recipe: Recipe) -> None:
     found = draw(recipe, 40, seed=100)
     mean_load = recipe.tokens * recipe.top_k / recipe.ranks

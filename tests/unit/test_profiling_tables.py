@@ -66,6 +66,33 @@ def test_uniform_decode_rows_spread_their_tokens_over_the_experts(tmp_path: Path
     assert rows[1].counts == (4,) * 8
 
 
+@pytest.mark.parametrize(
+    ("device", "us", "older", "notes"),
+    [
+        ("NVIDIA H100 80GB HBM3", (250, 250), False, ()),
+        ("NVIDIA H200", (250, 250), True, ("1 row of NVIDIA H200 taken as drawn by the older recipe",)),
+        (
+            "NVIDIA GB200",
+            (248.65, 249.73),
+            False,
+            (
+                "2 rows of NVIDIA GB200 taken without the gap between graph replays: uniform 1.35 µs less, the others "
+                "0.27 µs",
+            ),
+        ),
+    ],
+)
+def test_decode_rows_are_taken_as_their_gpu_was_measured(
+    tmp_path: Path, device: str, us: tuple[float, float], older: bool, notes: tuple[str, ...]
+) -> None:
+    table = sglang_wideep.read_generation(_file(tmp_path, MOE | {"device": device}, {"distribution": "uniform"}, {}))
+    uniform, skewed = table.rows
+    assert (uniform.us, skewed.us) == pytest.approx(us)
+    assert (uniform.older_draws, skewed.older_draws) == (False, older)
+    assert [note.startswith(start) for note, start in zip(table.notes, notes, strict=True)] == [True] * len(notes)
+    assert table.dropped == ()
+
+
 def test_drawn_rows_have_no_counts(tmp_path: Path) -> None:
     path = _file(tmp_path, MOE, {})
     assert sglang_wideep.read_generation(path).rows[0].counts == ()

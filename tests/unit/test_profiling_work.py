@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from easybalance_sim.profiling.rows import ExpertRow
@@ -30,6 +32,15 @@ def test_a_recorded_rank_takes_the_nearest_draws() -> None:
     work = Workload(seed=100).of([few, many], 1)
     assert work.distinct.shape == (2, KEPT_DRAWS)
     assert work.distinct[0].mean() < work.distinct[1].mean()
+
+
+def test_rows_of_either_recipe_keep_their_own_draws() -> None:
+    row = expert_row(distribution="power_law_0.6", tokens=4)
+    rows = [row, replace(row, older_draws=True)]
+    workload = Workload(seed=100)
+    work = workload.of(rows, 1)
+    assert work.active[0].mean() < work.active[1].mean()
+    assert np.array_equal(workload.of(rows[::-1], 1).active, work.active[::-1])
 
 
 def test_a_scattering_kernel_moves_the_tokens_of_all_ranks() -> None:
