@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from easybalance_sim.cli import completing, lint, options, report_table
+from easybalance_sim.cli import completing, lint, options, replay, report_table
 from easybalance_sim.cli.ci_outputs import CiOutputs, Github, Junit
 from easybalance_sim.cli.console import Console, Format, emit
 from easybalance_sim.cli.layout import filled
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from easybalance_sim.verification import ReplayRequest
 
 READY, NOT_READY = "ready", "not_ready"
+Schema = Annotated[
+    str,
+    typer.Option(
+        "--schema",
+        autocompletion=completing.schemas,
+        metavar="NAME",
+        help="vllm: plugin, pr41141, pr49572 or pr53022 [as FILE has it; without FILE plugin].",
+    ),
+]
 
 
 def precheck(
@@ -38,20 +47,16 @@ def precheck(
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="The engine's file [what ebsim export would write].")
     ] = None,
-    baseline: Annotated[
-        str,
-        typer.Option(
-            "--baseline",
-            autocompletion=completing.baselines,
-            metavar="PLAN|NAME",
-            help="A plan file, contiguous or round_robin.",
-        ),
-    ] = "contiguous",
+    schema: Schema = "",
+    baseline: replay.Baseline = "contiguous",
+    cluster: options.Cluster = None,
     model: options.Model = "",
     hidden_layers: Annotated[
         int | None,
         typer.Option("--hidden-layers", metavar="N", min=1, help="All layers, dense ones included [the model's]."),
     ] = None,
+    workload: options.Workloads = None,
+    phase: options.Phase = None,
     profile: options.Profile = "",
     criteria: options.Criteria = None,
     stress: options.Stress = False,
@@ -62,26 +67,35 @@ def precheck(
 ) -> None:
     """Check a plan before it is deployed: lint it and the engine's file, replay fresh traffic, judge the result.
 
-    FILE must be clean and hold this plan; its errors do not keep the replay from running, those of PLAN do. Exit 0
-    ready, 1 lint errors or rejected, 3 insufficient evidence, 2 when something cannot be read.
+    FILE must be clean and hold this plan; its errors do not keep the replay from running, those of PLAN do. The replay
+    is on the plan's cluster where --cluster names no other, and of all traffic where no --workload or --phase is said.
+    Exit 0 ready, 1 lint errors or rejected, 3 insufficient evidence, 2 when something cannot be read.
 
     \b
     Example: ebsim precheck plan.json traces/tinymoe.parquet --engine sglang \\
         --hidden-layers 8 --junit precheck.xml
+
+    \b
+    Example: ebsim precheck plan.json traces/tinymoe.parquet --engine vllm \\
+        --schema pr49572 --cluster scenarios/clusters/hgx-h200-8.toml \\
+        --workload chinese --workload japanese --phase decode
     """
     console = Console()
     report_table.warn_of_first_run(console)
     from easybalance_sim.planning.session import Settings
     from easybalance_sim.verification import ReplayRequest
 
-    if file is not None and not engine:
-        raise UsageError("says nothing without its engine", where="--file", fix="add --engine")
+    if not engine:
+        _require_none(file=file, schema=schema or None)
     ci = CiOutputs(command="precheck", junit=junit, github=github)
-    reads = [one for one in (plan, file, criteria, *traces) if one is not None]
-    said = Settings(traces=tuple(traces), model=model, profile=profile, device=device)
+    reads = [one for one in (plan, file, cluster, criteria, Path(baseline), *traces) if one is not None]
+    said = Settings(
+        traces=tuple(traces), cluster=cluster, model=model, profile=profile, phase=phase,
+        workloads=tuple(workload or ()), device=device,
+    )  # fmt: skip
     request = ReplayRequest(settings=said, plan=plan, baseline=baseline, criteria=criteria, stress=stress)
     with ci.telling(*reads):
-        lints = _lints(plan, engine, file, model, hidden_layers)
+        lints = _lints(plan, engine, file, model, hidden_layers, schema)
         replayed = _replayed(request, console) if not lints[0].errors else None
     result, checks = _result(lints, replayed, console.notes), _checks(lints, replayed, str(plan))
     ci.tell(_headline(result), checks)
@@ -89,7 +103,16 @@ def precheck(
     raise typer.Exit(result["exit_code"])
 
 
-def _lints(plan: Path, engine: str, file: Path | None, model: str, hidden_layers: int | None) -> list[Report]:
+def _require_none(**flags: object) -> None:
+    """Raise `UsageError` when one of the flags that are about the engine's file is given without an engine."""
+    for name, value in flags.items():
+        if value is not None:
+            raise UsageError("says nothing without its engine", where=f"--{name}", fix="add --engine")
+
+
+def _lints(
+    plan: Path, engine: str, file: Path | None, model: str, hidden_layers: int | None, schema: str
+) -> list[Report]:
     """Of the plan, and of the engine's file where the plan is one."""
     from easybalance_sim.exports.linting import lint_plan
     from easybalance_sim.exports.prechecking import lint_deployed
@@ -98,7 +121,7 @@ def _lints(plan: Path, engine: str, file: Path | None, model: str, hidden_layers
     of_plan = lint_plan(plan)
     if of_plan.errors or not engine:
         return [of_plan]
-    return [of_plan, lint_deployed(read_plan(plan), engine, file, model, hidden_layers)]
+    return [of_plan, lint_deployed(read_plan(plan), engine, file, model, hidden_layers, schema)]
 
 
 def _replayed(request: ReplayRequest, console: Console) -> tuple[dict[str, Any], tuple[Check, ...]]:

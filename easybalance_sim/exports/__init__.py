@@ -73,6 +73,12 @@ def title_of(module: Engine, rules: Rules) -> str:
     return module.TITLE if rules is module.RULES else rules.engine
 
 
+def suffix_of(module: Engine, schema: str) -> str:
+    """The default ending of a file in `schema`: an engine whose formats differ in it offers `suffix_of(schema)`."""
+    chosen = getattr(module, "suffix_of", None)
+    return module.SUFFIXES[0] if chosen is None else cast(str, chosen(schema))
+
+
 def names() -> tuple[str, ...]:
     """Names of all engines as the command line writes them, sorted."""
     own = (module.name.replace("_", "-") for module in pkgutil.iter_modules(engines.__path__))

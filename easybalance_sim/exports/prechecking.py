@@ -25,22 +25,28 @@ EXPORTED = Path("(exported)")
 
 
 def lint_deployed(
-    document: PlanDocument, engine: str, file: Path | None, model: str = "", hidden_layers: int | None = None
+    document: PlanDocument,
+    engine: str,
+    file: Path | None,
+    model: str = "",
+    hidden_layers: int | None = None,
+    schema: str = "",
 ) -> Report:
     """The lint of an engine's file, which must hold this plan; file: None = what `ebsim export` would write now.
 
+    schema: which of the engine's formats it is in, "" = as the file has it, of an export the engine's default.
     What the engine cannot hold is the error `refused`. Raises `EbsimError` as `lint_file` and `deployment_for`.
     """
     known = deployment_for(document, model, hidden_layers)
-    deployment = replace(known, experts=known.experts or document.experts)
+    deployment = replace(known, experts=known.experts or document.experts, schema=schema)
     if file is not None:
         report = lint_file(file, engine, deployment)
         return report if report.errors else _with_plan_checked(report, document, engine, deployment)
     module = exports.load(engine)
     with tempfile.TemporaryDirectory(prefix="ebsim-") as folder:
-        output = Path(folder) / f"export{module.SUFFIXES[0]}"
+        output = Path(folder) / f"export{exports.suffix_of(module, schema)}"
         try:
-            module.write(document, deployment, output, "")
+            module.write(document, deployment, output, schema)
         except PlanError as error:
             refusal = Finding(level=ERROR, message=error.what, rule=REFUSED)
             return Report(path=EXPORTED, title=module.TITLE, layers=0, findings=(refusal,))

@@ -43,6 +43,8 @@ def _completed(line: str, shell: str = "bash") -> list[str]:
         ("ebsim plan -q --policy window", ["window_search", "window_search_no_redundancy"]),
         ("ebsim export v", ["vllm", "vllm-ascend"]),
         ("ebsim lint map.json --engine vllm --schema pr5", ["pr53022"]),
+        ("ebsim precheck plan.json x --schema pr5", ["pr53022"]),
+        ("ebsim precheck plan.json x --phase p", ["prefill"]),
         ("ebsim plan --format ", ["table", "json"]),
         ("ebsim plan traces/ti", []),
         ("ebsim plan --profile ./mine", []),

@@ -17,6 +17,7 @@ from tests.one_text import unbroken
 from tests.unit.test_gate_junit import require_schema
 
 CI = ROOT / "docs" / "ci"
+JSON = ("--format", "json")
 ENGINE = ("--engine", "sglang", "--hidden-layers", "8")
 
 
@@ -105,6 +106,61 @@ def test_strict_criteria_reject_and_little_traffic_is_no_evidence(folder: Path, 
         assert _precheck(folder, "--criteria", criteria).returncode == code
 
 
+def test_only_the_traffic_that_is_named_counts_on_the_cluster_that_is_named(folder: Path, tmp_path: Path) -> None:
+    """The same figures as by `ebsim replay`; a process of its own."""
+    cluster = tmp_path / "two_nodes.toml"
+    cluster.write_text('ranks = 8\nranks_per_node = 4\nslots_per_rank = 10\nprofile = "h100"\n')
+    chosen = ("--phase", "decode", "--workload", "chinese", "--workload", "japanese", "--cluster", str(cluster))
+    done = ebsim("precheck", folder / "plan.json", SAMPLE, *chosen, "--format", "json")
+    judged = json.loads(done.stdout)["replay"]
+    replayed = ebsim_here("replay", SAMPLE, "--plan", folder / "plan.json", *chosen, *JSON)
+    assert (judged["split"]["phase"], judged["split"]["workloads"]) == ("decode", ["chinese", "japanese"])
+    assert (judged["cluster"]["nodes"], judged["cluster"]["profile"]) == (2, "h100")
+    same = json.loads(replayed.stdout)
+    del judged["timing_s"], same["timing_s"], same["notes"]
+    assert (done.returncode, judged) == (replayed.returncode, same)
+
+
+@pytest.mark.parametrize("schema", ["plugin", "pr41141", "pr49572", "pr53022"])
+def test_a_schema_of_vllm_is_exported_or_told_of_the_file(schema: str, folder: Path, tmp_path: Path) -> None:
+    endings = {"plugin": "folder", "pr41141": "map.jsonl"}
+    file = tmp_path / endings.get(schema, "map.json")
+    vllm = ("--hidden-layers", "8", "--schema", schema)
+    exported = ebsim_here("export", "vllm", folder / "plan.json", "-o", file, *vllm)
+    assert exported.returncode == 0, exported.stderr
+    lints = [
+        json.loads(_precheck(folder, "--engine", "vllm", *vllm, *more, *JSON).stdout)["lint"][1]
+        for more in ((), ("--file", file))
+    ]
+    assert [one["errors"] for one in lints] == [0, 0]
+    assert {one["format"] for one in lints} == {"vLLM with PR #53022" if schema == "pr53022" else "vLLM 0.33.0"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--phase prefil", "--phase: 'prefil' is not known — did you mean prefill? choose prefill, decode"),
+        ("--workload klingon", "--workload: the trace has no workload 'klingon' — it has "),
+        ("--cluster nowhere.toml", "nowhere.toml: cannot read: No such file or directory — check --cluster"),
+        ("--cluster scenarios/clusters/nvl72.toml", "the plan is for 8 ranks with up to 9 slots, the cluster has 72"),
+        ("--schema pr49572", "--schema: says nothing without its engine — add --engine"),
+        ("--engine vllm --schema pr4957", "--schema: no schema 'pr4957' — did you mean pr49572? choose plugin, "),
+        ("--engine sglang --schema plugin", "--schema: no schema 'plugin': this engine has one format — leave it out"),
+        ("--engine vllm --schema pr14544", "--schema: pr14544: it was closed, "),
+        ("--engine vllm --schema pr41141 --file list.json", "--schema: pr41141: the file is one of pr49572"),
+    ],
+)
+def test_what_there_is_not_is_refused_in_one_line(
+    flags: str, says: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    (tmp_path / "list.json").write_text("[[0, 1], [1, 0]]")
+    done = _precheck(folder, "-q", *flags.split())
+    assert done.returncode == 2
+    assert says in one_line(done)
+
+
 def test_a_refused_run_is_one_error_for_ci(folder: Path, tmp_path: Path) -> None:
     junit = tmp_path / "out.xml"
     done = ebsim_here("precheck", folder / "plan.json", "nowhere.parquet", "--junit", junit, "--github")
@@ -115,8 +171,11 @@ def test_a_refused_run_is_one_error_for_ci(folder: Path, tmp_path: Path) -> None
 
 def test_flags_that_do_not_fit(folder: Path) -> None:
     assert "--file: says nothing without its engine" in one_line(_precheck(folder, "--file", folder / "map.json"))
-    plan = folder / "plan.json"
+    plan, other = folder / "plan.json", folder / "moved-baseline.json"
     assert "the run reads this file" in one_line(_precheck(folder, "--junit", plan))
+    other.write_text("{}")
+    for flag in ("--cluster", "--baseline"):
+        assert "the run reads this file" in one_line(_precheck(folder, "--junit", other, flag, other))
     assert "there is no folder" in one_line(_precheck(folder, "--junit", folder / "no" / "out.xml"))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from easybalance_sim import exports
+from easybalance_sim.errors import UsageError
 from easybalance_sim.exports.deployment import deployment_for
 from easybalance_sim.exports.prechecking import EXPORTED, OTHER_PLAN, REFUSED, lint_deployed
 from easybalance_sim.exports.sidecar import sidecar_of
@@ -19,6 +20,7 @@ HIDDEN = 6
 SWAPPED = [[0, 1, 2, 3, 0, 1], [1, 2, 0, 3, 2, 0]]
 OTHER_RANK = [[0, 1, 2, 3, 0, 1], [0, 3, 1, 2, 3, 0]]
 ENGINES = exports.names()
+VLLM = exports.load("vllm")
 
 
 def _exported(document: PlanDocument, engine: str, folder: Path, *, sidecar: bool = True) -> Path:
@@ -64,6 +66,37 @@ def test_a_file_without_the_layers_of_the_plan_is_an_error(tmp_path: Path) -> No
     path = _exported(placed_document(plan, (0, 1)), "tensorrt-llm", tmp_path, sidecar=False)
     report = lint_deployed(example_document(), "tensorrt-llm", path, hidden_layers=HIDDEN)
     assert report.findings[0].message == "it does not hold this plan: no row for MoE layer 3"
+
+
+@pytest.mark.parametrize("schema", VLLM.SCHEMAS)
+def test_a_schema_says_what_would_be_exported(schema: str) -> None:
+    report = lint_deployed(example_document(), "vllm", None, hidden_layers=HIDDEN, schema=schema)
+    assert (report.path, report.errors) == (EXPORTED, 0)
+    # A row for each layer of the model where the pull request's engine wants that, else of MoE layers.
+    expected = ("vLLM with PR #53022", HIDDEN) if schema == "pr53022" else (VLLM.TITLE, len(LAYER_IDS))
+    assert (report.title, report.layers) == expected
+
+
+def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "map.jsonl"
+    VLLM.write(example_document(), deployment_for(example_document(), "", HIDDEN), path, "pr41141")
+    assert lint_deployed(example_document(), "vllm", path, hidden_layers=HIDDEN, schema="pr41141").errors == 0
+    with pytest.raises(UsageError, match="--schema: pr49572: the file is one of pr41141 — leave it out"):
+        lint_deployed(example_document(), "vllm", path, hidden_layers=HIDDEN, schema="pr49572")
+
+
+def test_a_list_for_another_pull_request_than_it_was_exported_for_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    VLLM.write(example_document(), deployment_for(example_document(), "", HIDDEN), path, "pr53022")
+    report = lint_deployed(example_document(), "vllm", path, hidden_layers=HIDDEN, schema="pr49572")
+    assert "exported-for" in [one.rule for one in report.findings if one.level == "error"]
+
+
+@pytest.mark.parametrize("file", [None, Path("map.json")])
+@pytest.mark.parametrize(("engine", "schema"), [("vllm", "pr5"), ("sglang", "pr49572")])
+def test_a_schema_that_there_is_not_is_refused(engine: str, schema: str, file: Path | None) -> None:
+    with pytest.raises(UsageError, match=f"--schema: no schema '{schema}'"):
+        lint_deployed(example_document(), engine, file, hidden_layers=HIDDEN, schema=schema)
 
 
 def test_what_the_engine_cannot_hold_is_an_error() -> None:

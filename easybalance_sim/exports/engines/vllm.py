@@ -87,7 +87,7 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     if chosen == PLUGIN:
         require_plugin_place(output)
     else:
-        require_output(output, (".jsonl" if chosen == JSON_LINES else ".json",))
+        require_output(output, (suffix_of(chosen),))
     rows = vllm_expert_map.map_rows(placed, deployment) if chosen == EXPERT_MAP else placed.rows
     record = record_of(document, deployment, "vllm", chosen)
     with replacing_with_sidecar(output, record, folder=chosen == PLUGIN) as temporary:
@@ -101,6 +101,11 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
         notes = vllm_expert_map.notes(document, placed, deployment)
         return Exported(files=files, launch=vllm_expert_map.launch(placed, output), notes=notes)
     return Exported(files=files, launch=_launch(chosen, placed, output), notes=_notes(chosen, document, placed))
+
+
+def suffix_of(schema: str) -> str:
+    """How a file in `schema` ends; the plug-in folder, which is the default, has no ending."""
+    return {JSON_LINES: ".jsonl", JSON_LIST: ".json", EXPERT_MAP: ".json"}.get(schema, "")
 
 
 def _listed(rows: Mapping[int, Row]) -> list[list[int]]:
