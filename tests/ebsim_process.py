@@ -48,7 +48,7 @@ def ebsim_here(*arguments: str | Path, cwd: Path | None = None, env: Mapping[str
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
     """The command is deaf to signals at its end, this process must not be."""
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)}
     try:
         yield
     finally:
@@ -73,9 +73,10 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def hear_interrupts() -> None:
-    """For a process about to start: a shell's background jobs are started deaf to interrupts, and so are their
-    children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """For a process about to start: a shell's background jobs are started deaf to interrupts, those of `nohup` to
+    hang-ups, and so are their children."""
+    for one in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, signal.SIG_DFL)
 
 
 def one_line(done: Done) -> str:

@@ -44,7 +44,8 @@ def _lost(exception: UnraisableHookArgs) -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with its code; a polite kill ends it as an interrupt does, files whole."""
+    """Run the command line and exit with its code; a polite kill and a hang-up end it as an interrupt does, files
+    whole."""
     _hear_interrupts()
     _open_closed_streams()
     sys.exit(_run())
@@ -70,9 +71,10 @@ def _hear_interrupts() -> None:
 
     signal.signal(signal.SIGALRM, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
-    # Jobs that a shell starts in the background are deaf to interrupts, and stay so.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, interrupt)
+    # Jobs that a shell starts in the background are deaf to interrupts, those of `nohup` to hang-ups, and stay so.
+    for one in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, interrupt)
 
 
 def _run() -> int:
@@ -84,7 +86,7 @@ def _run() -> int:
         code, said = INTERRUPTED, ""
     # What is left is one line and the end: nothing that an interrupt could still save time by.
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    for one in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
+    for one in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)
     if code == INTERRUPTED:
         _tidy_up()

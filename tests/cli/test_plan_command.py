@@ -254,6 +254,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work() -> None:
 SLOW = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from easybalance_sim import files
 from easybalance_sim.cli.app import main
 def publish(temporary, path):
@@ -264,7 +265,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("polite", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("polite", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_is_one_line_and_exit_130_and_the_old_file_is_whole(polite: int, trace: Path, earlier: Path) -> None:
     old = earlier.read_bytes()
     command = [sys.executable, "-c", SLOW, "plan", str(trace), *CLUSTER, "-o", str(earlier)]

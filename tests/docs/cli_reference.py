@@ -23,7 +23,8 @@ compares it. For all commands:
 
 * stdout is the result (`--format table|json`), stderr notes, progress and the one line of an error. `-q` leaves notes
   and progress out, `-v` adds every stage with its seconds. Colours are for terminals, and not where `NO_COLOR` is set.
-* Files are written whole or not at all. Ctrl-C leaves none half-written and exits with 130.
+* Files are written whole or not at all. Ctrl-C leaves none half-written and exits with 130;
+  so do SIGTERM and SIGHUP (a closed terminal; under `nohup` a run goes on).
 * Exit codes: 0 accepted or ok · 1 rejected, or errors found · 2 bad input · 3 insufficient evidence · 70 internal error
   (`EBSIM_DEBUG=1` shows where) · 130 interrupted. The help of a command says which of them are its own.
 * `ebsim --install-completion` completes commands, options and names in the shell.

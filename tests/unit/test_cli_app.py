@@ -14,7 +14,7 @@ from tests.ebsim_process import ebsim_here, python
 PATIENCE_S = 60.0
 
 
-@pytest.mark.parametrize("polite", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("polite", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_that_is_swallowed_comes_again(polite: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     swallowed: list[str] = []
 
@@ -76,3 +76,16 @@ def test_an_interrupt_that_is_seen_does_not_come_again(monkeypatch: pytest.Monke
     assert ebsim_here().returncode == INTERRUPTED
     time.sleep(0.1)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_hang_up_that_was_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_arguments: list[str]) -> tuple[int, str]:
+        signal.raise_signal(signal.SIGHUP)
+        return 0, ""
+
+    monkeypatch.setattr(running, "run", run)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert ebsim_here().returncode == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
