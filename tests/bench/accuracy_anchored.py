@@ -1,7 +1,7 @@
 """Skewed rows from the balanced rows of the same table, looked up as they are and anchored (`cost.anchored`).
 
-The formula has the shipped numbers of the table's own kernel, which were fitted on these rows, and of another kernel,
-which never saw them.
+The formula has the shipped numbers of the table's own kernel, which were fitted on these rows as they stand in the
+table, and of another kernel, which never saw them.
 """
 
 from __future__ import annotations
