@@ -11,7 +11,7 @@ from easybalance_sim.cli import options
 from easybalance_sim.cli.console import emit, say_notes
 from easybalance_sim.cli.layout import filled, kept
 from easybalance_sim.cli.trace_output import parse_layers
-from easybalance_sim.report.words import many
+from easybalance_sim.report.placement_words import shape
 
 
 def adopt(
@@ -38,27 +38,14 @@ def adopt(
     Example: ebsim adopt sglang expert_location.json -o deployed.json --ranks 8
     """
     from easybalance_sim.cli.lint import table
-    from easybalance_sim.exports.adoption import adopt as adopted
-    from easybalance_sim.exports.checks import UNCHECKED
+    from easybalance_sim.exports.adoption import adopt_file
     from easybalance_sim.exports.deployment import deployment_of
-    from easybalance_sim.exports.linting import lint_file
-    from easybalance_sim.files import require_place
-    from easybalance_sim.plan.planfile import write_plan
+    from easybalance_sim.exports.linting import Report
 
-    require_place(output, keep=[file, *(file.rglob("*") if file.is_dir() else ())])
     deployment = deployment_of(model, ranks=ranks, experts=experts, layers=parse_layers(layers), schema=schema)
-    report = lint_file(file, engine, deployment)
-    if report.errors:
-        emit(table(report))
+    found = adopt_file(file, engine, deployment, ranks_per_node=ranks_per_node, output=output)
+    if isinstance(found, Report):
+        emit(table(found))
         raise typer.Exit(1)
-    made = adopted(file, engine, deployment, ranks_per_node=ranks_per_node)
-    write_plan(output, made.document)
-    plan = made.document
-    slots = sum(plan.plan_slots_per_rank)
-    shape = (
-        f"{many(len(plan.layers), 'layer')} × {plan.experts} experts in {many(slots, 'slot')} "
-        f"on {many(plan.topology.ranks, 'rank')}"
-    )
-    emit(filled(f"wrote {kept(output)}: {shape}, not judged"))
-    warnings = {one.rule: one.message for one in reversed(report.findings) if one.rule != UNCHECKED}
-    say_notes([*made.notes, *warnings.values()])
+    emit(filled(f"wrote {kept(output)}: {shape(found.document)}, not judged"))
+    say_notes(found.notes)

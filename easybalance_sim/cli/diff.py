@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +10,8 @@ import typer
 from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, emit
 from easybalance_sim.cli.layout import aligned, filled
+from easybalance_sim.json_text import json_text
+from easybalance_sim.report.placement_words import change as change_line
 
 if TYPE_CHECKING:
     from easybalance_sim.plan.difference import Difference
@@ -56,34 +56,14 @@ def diff(
     \b
     Example: ebsim diff old.json new.json --steps --staging-slots 2
     """
-    from easybalance_sim.cluster.hardware import load_profile
-    from easybalance_sim.errors import UsageError
-    from easybalance_sim.files import require_place, write_text
-    from easybalance_sim.plan.difference import difference
-    from easybalance_sim.plan.migration_steps import Limits
-    from easybalance_sim.plan.planfile import read_plan
-    from easybalance_sim.simulate.rollout.facts import widths_of
+    from easybalance_sim.simulate.rollout.change import ChangeRequest, change
 
-    if output is not None:
-        require_place(output, (old, new))
-    before, after = read_plan(old), read_plan(new)
-    expert_bytes = widths_of(model, after).expert_bytes
-    for flag, limit in (("--step-mb", step_mb), ("--step-ms", step_ms)):
-        if not math.isfinite(limit):
-            raise UsageError(f"{limit} is no limit", where=flag, fix="give a number")
-        if limit and not expert_bytes:
-            raise UsageError("the size of an expert is not known", where=flag, fix="say --model NAME|config.json")
-    found = difference(
-        before,
-        after,
-        load_profile(profile or after.topology.profile),
-        expert_bytes=expert_bytes,
-        limits=Limits(staging_slots=staging_slots, step_bytes=math.ceil(step_mb * 1e6), step_s=step_ms / 1e3),
-    )
-    if output is not None:
-        write_text(output, found.rollout_text())
-    as_json = format is Format.JSON
-    emit(json.dumps(found.to_dict(steps=steps), indent=2) if as_json else _table(found, steps=steps))
+    request = ChangeRequest(
+        old=old, new=new, staging_slots=staging_slots, step_mb=step_mb, step_ms=step_ms, model=model, profile=profile,
+        output=output,
+    )  # fmt: skip
+    found = change(request)
+    emit(json_text(found.to_dict(steps=steps)) if format is Format.JSON else _table(found, steps=steps))
     raise typer.Exit(0 if found.is_none else 1)
 
 
@@ -106,12 +86,9 @@ def _plans(found: Difference) -> list[tuple[str, str, str]]:
 
 
 def _summary(found: Difference) -> str:
+    migration, lines = found.migration, [change_line(found)]
     if found.is_none:
-        return "the same experts in the same slots"
-    migration = found.migration
-    cells = len(found.new.layers) * sum(found.new.plan_slots_per_rank)
-    layers = _counted(len(found.by_layer()), "layer")
-    lines = [f"{migration.moves:,} of {cells:,} slots need an expert from elsewhere, in {layers}"]
+        return lines[0]
     for path, moves in sorted(found.by_path().items()):
         size = f", {_short(moves * found.expert_bytes / 1e6)} MB" if found.expert_bytes else ""
         lines.append(f"  {moves:,} {PATHS[path]}{size}")

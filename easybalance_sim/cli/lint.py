@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +10,8 @@ import typer
 from easybalance_sim.cli import completing, options
 from easybalance_sim.cli.console import Format, emit
 from easybalance_sim.cli.layout import filled, kept, worded
-from easybalance_sim.errors import UsageError
-from easybalance_sim.report.words import many
+from easybalance_sim.json_text import json_text
+from easybalance_sim.report.placement_words import faults
 
 if TYPE_CHECKING:
     from easybalance_sim.exports.linting import Report
@@ -57,31 +56,13 @@ def lint(
     \b
     Example: ebsim lint expert_location.json --engine sglang --ranks 8
     """
-    from easybalance_sim.exports.deployment import deployment_of
-    from easybalance_sim.exports.linting import lint_file, lint_plan
+    from easybalance_sim.exports.linting import lint_named
 
-    if engine:
-        deployment = deployment_of(model, ranks=ranks, experts=experts, redundant=redundant, schema=schema)
-        report = lint_file(file, engine, deployment, previous)
-    else:
-        _require_none(
-            ranks=ranks,
-            model=model or None,
-            experts=experts,
-            schema=schema or None,
-            redundant=redundant,
-            previous=previous,
-        )
-        report = lint_plan(file)
-    emit(json.dumps(report.to_dict(), indent=2) if format is Format.JSON else table(report))
+    report = lint_named(
+        file, engine, ranks=ranks, model=model, experts=experts, schema=schema, redundant=redundant, previous=previous
+    )
+    emit(json_text(report.to_dict()) if format is Format.JSON else table(report))
     raise typer.Exit(1 if report.errors else 0)
-
-
-def _require_none(**flags: object) -> None:
-    """Raise `UsageError` when one of the flags that describe an engine is given for a plan file."""
-    for name, value in flags.items():
-        if value is not None:
-            raise UsageError("describes an engine, a plan file has none", where=f"--{name}", fix="add --engine")
 
 
 def table(report: Report) -> str:
@@ -96,14 +77,9 @@ def table(report: Report) -> str:
                 "" if at is None else f"{name} {at}" for name, at in (("layer", one.layer), ("slot", one.slot))
             )
             rows.append((one.level, layer, slot, one.message))
-    lines = [filled(f"{_verdict(report)}: {kept(report.path)} ({report.title})")]
+    found = faults(report.errors, len(report.findings) - report.errors)
+    lines = [filled(f"{found}: {kept(report.path)} ({report.title})")]
     if rows:
         lines += ["", worded(rows, left=3)]
     hidden = sum(max(0, count - SHOWN_PER_RULE) for count in shown.values())
     return "\n".join([*lines, *([f"… {hidden} more (--format json lists all)"] if hidden else [])])
-
-
-def _verdict(report: Report) -> str:
-    errors, warnings = report.errors, len(report.findings) - report.errors
-    counts = [many(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n]
-    return ", ".join(counts) if counts else "CLEAN"

@@ -13,12 +13,13 @@ import numpy as np
 from easybalance_sim import exports
 from easybalance_sim.cluster.topology import Topology, uniform
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.exports.checks import MOE, Rules
+from easybalance_sim.exports.checks import MOE, UNCHECKED, Rules
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.fillers import ADOPTED, FILLERS, filled_up
-from easybalance_sim.exports.linting import complete
+from easybalance_sim.exports.linting import Report, complete, lint_file
+from easybalance_sim.files import require_place
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document
+from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, write_plan
 
 POLICY = "adopted"
 STATUS = "not judged"
@@ -32,6 +33,26 @@ class Adopted:
 
     document: PlanDocument
     notes: tuple[str, ...]
+
+
+def adopt_file(
+    path: Path, engine: str, deployment: Deployment, *, ranks_per_node: int | None = None, output: Path | None = None
+) -> Adopted | Report:
+    """`adopt` of a file without errors, else what is wrong with it; its warnings are among the notes.
+
+    output: the plan file to write, whole or not at all. Raises `UsageError` where that cannot be written or `path`
+    would be lost, else as `adopt` and `lint_file`.
+    """
+    if output is not None:
+        require_place(output, keep=[path, *(path.rglob("*") if path.is_dir() else ())])
+    report = lint_file(path, engine, deployment)
+    if report.errors:
+        return report
+    made = adopt(path, engine, deployment, ranks_per_node=ranks_per_node)
+    if output is not None:
+        write_plan(output, made.document)
+    warnings = {one.rule: one.message for one in reversed(report.findings) if one.rule != UNCHECKED}
+    return replace(made, notes=(*made.notes, *warnings.values()))
 
 
 def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: int | None = None) -> Adopted:

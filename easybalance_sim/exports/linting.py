@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from easybalance_sim import exports
-from easybalance_sim.errors import PlanError
+from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.exports.checks import FILLER, MOE, MOVED, PLAN_FILE, UNCHECKED
-from easybalance_sim.exports.deployment import with_sidecar
+from easybalance_sim.exports.deployment import deployment_of, with_sidecar
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.fillers import filled_experts
 from easybalance_sim.exports.moves import check_moves
@@ -50,6 +50,32 @@ class Report:
                 for finding in self.findings
             ],
         }
+
+
+def lint_named(
+    path: Path,
+    engine: str = "",
+    *,
+    ranks: int | None = None,
+    model: str = "",
+    experts: int | None = None,
+    schema: str = "",
+    redundant: int | None = None,
+    previous: Path | None = None,
+) -> Report:
+    """The file of an engine as `lint_file`; without an engine a plan file, as `lint_plan`.
+
+    Raises `UsageError` when what describes an engine is said of a plan file, else as those two.
+    """
+    if engine:
+        deployment = deployment_of(model, ranks=ranks, experts=experts, redundant=redundant, schema=schema)
+        return lint_file(path, engine, deployment, previous)
+    said = {"ranks": ranks, "model": model or None, "experts": experts, "schema": schema or None,
+            "redundant": redundant, "previous": previous}  # fmt: skip
+    for name, value in said.items():
+        if value is not None:
+            raise UsageError("describes an engine, a plan file has none", where=f"--{name}", fix="add --engine")
+    return lint_plan(path)
 
 
 def lint_file(path: Path, engine: str, deployment: Deployment, previous: Path | None = None) -> Report:
