@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from easybalance_sim.api import (
+        AdoptResult,
         CapacityResult,
         ClaimResult,
         CompareResult,
+        DiffResult,
         ExplainResult,
         ExportResult,
         GateResult,
+        LintResult,
         OffloadResult,
         OffsetResult,
         PhasePlans,
@@ -26,12 +29,15 @@ if TYPE_CHECKING:
         ReplayResult,
         SimulateResult,
         SweepResult,
+        adopt,
         capacity,
         claim,
         compare,
+        diff,
         explain,
         export,
         gate,
+        lint,
         load_plan,
         offload,
         offset,
@@ -55,11 +61,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CapacityResult", "ClaimResult", "CompareResult", "CriteriaError", "EbsimError", "ExplainResult", "ExportResult",
-    "GateResult", "OffloadResult", "OffsetResult", "PhasePlans", "PlanError", "PlanResult", "ProfileError",
-    "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult", "TraceError", "UsageError", "capacity", "claim",
-    "compare", "explain", "export", "gate", "load_plan", "offload", "offset", "plan", "plan_phases", "rebalance",
-    "replay", "simulate", "sweep", "write_trace",
+    "AdoptResult", "CapacityResult", "ClaimResult", "CompareResult", "CriteriaError", "DiffResult", "EbsimError",
+    "ExplainResult", "ExportResult", "GateResult", "LintResult", "OffloadResult", "OffsetResult", "PhasePlans",
+    "PlanError", "PlanResult", "ProfileError", "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult",
+    "TraceError", "UsageError", "adopt", "capacity", "claim", "compare", "diff", "explain", "export", "gate", "lint",
+    "load_plan", "offload", "offset", "plan", "plan_phases", "rebalance", "replay", "simulate", "sweep", "write_trace",
 ]  # fmt: skip
 
 _API = f"{__name__}.api"

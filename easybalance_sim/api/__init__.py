@@ -6,10 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from easybalance_sim.api.adopting import AdoptResult, adopt
     from easybalance_sim.api.comparing import CompareResult, compare
+    from easybalance_sim.api.diffing import DiffResult, diff
     from easybalance_sim.api.explaining import ExplainResult, explain
     from easybalance_sim.api.exporting import ExportResult, export
     from easybalance_sim.api.gating import GateResult, gate
+    from easybalance_sim.api.linting import LintResult, lint
     from easybalance_sim.api.mechanisms import ClaimResult, OffsetResult, claim, offset
     from easybalance_sim.api.offloading import OffloadResult, offload
     from easybalance_sim.api.plan_files import PlanResult, load_plan
@@ -46,6 +49,12 @@ _HOME = {
     "GateResult": "gating",
     "export": "exporting",
     "ExportResult": "exporting",
+    "lint": "linting",
+    "LintResult": "linting",
+    "adopt": "adopting",
+    "AdoptResult": "adopting",
+    "diff": "diffing",
+    "DiffResult": "diffing",
     "explain": "explaining",
     "ExplainResult": "explaining",
     "compare": "comparing",
@@ -55,10 +64,11 @@ _HOME = {
 """Which module a name comes from."""
 
 __all__ = [
-    "CapacityResult", "ClaimResult", "CompareResult", "ExplainResult", "ExportResult", "GateResult", "OffloadResult",
-    "OffsetResult", "PhasePlans", "PlanResult", "RebalanceResult", "ReplayResult", "SimulateResult", "SweepResult",
-    "capacity", "claim", "compare", "explain", "export", "gate", "load_plan", "offload", "offset", "plan",
-    "plan_phases", "rebalance", "replay", "simulate", "sweep", "write_trace",
+    "AdoptResult", "CapacityResult", "ClaimResult", "CompareResult", "DiffResult", "ExplainResult", "ExportResult",
+    "GateResult", "LintResult", "OffloadResult", "OffsetResult", "PhasePlans", "PlanResult", "RebalanceResult",
+    "ReplayResult", "SimulateResult", "SweepResult", "adopt", "capacity", "claim", "compare", "diff", "explain",
+    "export", "gate", "lint", "load_plan", "offload", "offset", "plan", "plan_phases", "rebalance", "replay",
+    "simulate", "sweep", "write_trace",
 ]  # fmt: skip
 
 

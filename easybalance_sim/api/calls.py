@@ -21,11 +21,13 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "confirm": (1, None),
     "cooldown": (0, None),
     "delay": (1, None),
+    "experts": (1, None),
     "first": (0.01, 0.9),
     "half_life": (0.0, None),
     "hidden_layers": (1, None),
     "horizon": (1, None),
     "hours": (0.0, None),
+    "layers": (0, None),
     "max_migration_bytes": (0, None),
     "max_moves": (0, None),
     "min_gain": (0.0, 1.0),
@@ -35,10 +37,13 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "ranks": (1, 1024),
     "ranks_per_node": (1, None),
     "redundancy": (0, 2**16),
+    "redundant": (0, None),
     "seed": (0, 2**32 - 1),
     "sensor_ms": (0.001, None),
     "slots_per_rank": (1, 2**16),
+    "staging_slots": (0, None),
     "step_limit": (0.0, 1.0),
+    "step_mb": (0.0, None),
     "step_ms": (0.001, None),
     "step_tokens": (0, 2**24),
     "warm_up": (0, None),
@@ -46,6 +51,13 @@ RANGES: dict[str, tuple[float, float | None]] = {
     "window_steps": (1, 2**31 - 1),
 }
 """Least and most of options, those of the flags; whole numbers where the least is one."""
+OWN_RANGES: dict[tuple[str, str], tuple[float, float | None]] = {("diff", "step_ms"): (0.0, None)}
+"""Where a name means something else in one function."""
+
+
+def range_of(function: str, option: str) -> tuple[float, float | None] | None:
+    """Least and most of an option of a function; None where it has no range."""
+    return OWN_RANGES.get((function, option), RANGES.get(option))
 
 
 def begun(function: Callable[..., Any], said: Mapping[str, Any]) -> tuple[str, Told]:
@@ -55,9 +67,10 @@ def begun(function: Callable[..., Any], said: Mapping[str, Any]) -> tuple[str, T
     """
     for name, parameter in inspect.signature(function).parameters.items():
         given, several = said[name], parameter.annotation == "Numbers"
-        if name in RANGES and given is not None:
+        span = range_of(function.__name__, name)
+        if span is not None and given is not None:
             for value in given if several and isinstance(given, Collection) else (given,):
-                _require_in_range(name, value)
+                _require_in_range(name, value, span)
         else:
             require_kind(name, parameter.annotation, given)
     return call_of(function, said), Told(said.get("progress", False))
@@ -75,12 +88,12 @@ def call_of(function: Callable[..., Any], said: Mapping[str, Any]) -> str:
     return f"easybalance_sim.{function.__name__}({', '.join(parts)})"
 
 
-def _require_in_range(name: str, value: Any) -> None:
-    least, most = RANGES[name]
+def _require_in_range(name: str, value: Any, span: tuple[float, float | None]) -> None:
+    least, most = span
     kind, word = (Integral, "whole number") if isinstance(least, int) else (Real, "number")
     if not is_number(value, kind) or not least <= value or (most is not None and value > most):
-        span = f"{least:g} or more" if most is None else f"{least:g} to {most}"
-        raise UsageError(f"{value!r} is no {word} of {span}", where=name)
+        said = f"{least:g} or more" if most is None else f"{least:g} to {most}"
+        raise UsageError(f"{value!r} is no {word} of {said}", where=name)
 
 
 def _written(value: Any) -> str:

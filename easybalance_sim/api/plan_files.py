@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ class PlanResult(JudgedResult):
         """Every policy that competed, with its figures on the fit side."""
         from easybalance_sim.api.tables import rows_of
 
+        self._require_evidence()
         return rows_of(self.report.get("candidates", ())).set_index("policy")
 
     def save(self, path: PathLike, *, force: bool = False) -> Path:
@@ -61,14 +62,23 @@ def load_plan(path: PathLike) -> PlanResult:
     Raises `PlanError` for anything but a whole plan file.
     """
     document = read_plan(Path(path))
-    report: dict[str, Any]
     try:
         report = report_of_plan(Path(path), document)
     except PlanError:
         # What was adopted from an engine, say.
-        made = {"verdict": document.verdict, "migration": document.migration, "plan_file": os.fspath(path)}
-        report = {**made, "fingerprint": document.fingerprint(), "notes": []}
+        report = unjudged(document, path)
     return PlanResult(report=report, document=document, call=f"easybalance_sim.load_plan({os.fspath(path)!r})")
+
+
+def unjudged(document: PlanDocument, path: PathLike | None, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """The report of a plan without evidence. path: of its file, where it has one."""
+    return {
+        "verdict": document.verdict,
+        "migration": document.migration,
+        "plan_file": None if path is None else os.fspath(path),
+        "fingerprint": document.fingerprint(),
+        "notes": list(notes),
+    }
 
 
 @contextmanager

@@ -35,9 +35,12 @@ class Result:
     def _repr_html_(self) -> str:
         head = f"<p><code>{html.escape(repr(self))}</code></p>"
         try:
-            return head + self.table().to_html(na_rep="–")
+            table = self.table()
         except EbsimError:
             return head
+        from easybalance_sim.api.tables import html_of
+
+        return head + html_of(table)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -129,6 +132,10 @@ class JudgedResult(PageResult):
         """Not so for what was adopted from an engine."""
         return {"baseline", "plan"} <= self.report.keys()
 
+    def _require_evidence(self) -> None:
+        if not self._is_judged:
+            raise PlanError("the plan carries no evidence", where=self.fingerprint[:12], fix="replay it on a trace")
+
     def line(self) -> str:
         """Verdict, policy, and what becomes of imbalance and step."""
         word = self.verdict.replace("_", " ").upper()
@@ -146,14 +153,14 @@ class JudgedResult(PageResult):
         """Baseline against plan on held-out traffic, one row per number of the report, and its relative change."""
         from easybalance_sim.api.tables import side_by_side
 
-        if not self._is_judged:
-            raise PlanError("the plan carries no evidence", where=self.fingerprint[:12], fix="replay it on a trace")
+        self._require_evidence()
         return side_by_side({side: self.report[side] for side in ("baseline", "plan")})
 
     def findings(self) -> pd.DataFrame:
         """One row per criterion of the gate: limit, observed, ok, note."""
         from easybalance_sim.api.tables import rows_of
 
+        self._require_evidence()
         return rows_of(self.report["verdict"].get("findings", ())).set_index("criterion")
 
     def to_metrics(self, path: PathLike) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,6 +22,19 @@ def flat(section: Mapping[str, Any], under: str = "") -> dict[str, Any]:
 def rows_of(sections: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per section, one column per value."""
     return pd.DataFrame([flat(section) for section in sections])
+
+
+def typed(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame:
+    """The same with the columns and dtypes of `kinds`, also of no rows; Int64 and Float64 hold what is not known."""
+    return pd.DataFrame(rows, columns=list(kinds)).astype(dict(kinds))
+
+
+def html_of(table: pd.DataFrame) -> str:
+    """A table for a notebook, a dash for what is not known."""
+    # pandas shows a missing value of Int64 and Float64 as <NA>, whatever it is told.
+    missing = [name for name, kind in table.dtypes.items() if str(kind) in ("Int64", "Float64")]
+    plain = table.astype(dict.fromkeys(missing, object))
+    return str(plain.where(table.notna(), float("nan")).to_html(na_rep="–"))
 
 
 def side_by_side(sides: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:

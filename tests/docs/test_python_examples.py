@@ -87,6 +87,8 @@ def test_the_blocks_of_the_document_run(clone: Path) -> None:
             shown(block, names, DOCUMENT.name)
     assert said.getvalue().count("\n") == 1 and "64 experts" in said.getvalue()
     assert names["result"].accepted and names["later"].report["split"]["workloads"] == ["chinese"]
+    assert names["deployed"].document.layers == names["result"].document.layers
+    assert len(names["change"].moves()) == names["change"].report["moves"] > 0
     page = (clone / "report.html").read_text("utf-8")
     assert page.lower().startswith("<!doctype html>") and names["result"].call.replace("'", "&#39;") in page
     assert (clone / "expert_load.svg").exists()

@@ -6,6 +6,7 @@ import copy
 import inspect
 import json
 import pickle
+import pkgutil
 import pydoc
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -323,7 +324,32 @@ def test_a_part_of_the_package_is_also_its_function() -> None:
     assert part.__name__ == "easybalance_sim.plan"
 
 
-@pytest.mark.parametrize("name", ["gate", "plan", "replay", "simulate", "sweep"])
+CALLED = ["gate", "plan", "replay", "simulate", "sweep"]
+
+
+def test_no_function_hides_a_part_nor_a_part_a_function() -> None:
+    functions = {name for name in ebs.__all__ if name.islower()}
+    parts = {one.name for one in pkgutil.iter_modules(ebs.__path__)}
+    assert sorted(functions & parts) == CALLED
+    assert functions.isdisjoint(one.name for one in pkgutil.iter_modules(api.__path__))
+
+
+def test_functions_stay_so_beside_inner_parts_of_their_name() -> None:
+    script = """
+        import inspect
+        import easybalance_sim as ebs
+        import easybalance_sim.plan.lint as house_rules
+        import easybalance_sim.exports.adoption as adoption
+        from easybalance_sim.cli import adopt, diff, lint
+        for name in ("lint", "adopt", "diff"):
+            assert inspect.isfunction(getattr(ebs, name)), name
+        print(ebs.plan.lint is house_rules, inspect.ismodule(house_rules), inspect.ismodule(lint), adoption.STATUS)
+    """
+    done = python("-W", "error", "-c", inspect.cleandoc(script))
+    assert (done.stdout, done.stderr) == ("True True True not judged\n", "")
+
+
+@pytest.mark.parametrize("name", CALLED)
 def test_a_called_part_goes_where_functions_go(name: str) -> None:
     part: Any = getattr(ebs, name)
     assert copy.copy(part) is copy.deepcopy([part])[0] is part
