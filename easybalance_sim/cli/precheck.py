@@ -77,8 +77,7 @@ def precheck(
 
     \b
     Example: ebsim precheck plan.json traces/tinymoe.parquet --engine vllm \\
-        --schema pr49572 --cluster scenarios/clusters/hgx-h200-8.toml \\
-        --workload chinese --workload japanese --phase decode
+        --schema pr49572 --workload chinese --workload japanese --phase decode
     """
     console = Console()
     report_table.warn_of_first_run(console)
