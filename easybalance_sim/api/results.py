@@ -167,6 +167,7 @@ class JudgedResult(PageResult):
         """Write the figures as OpenMetrics text for Prometheus."""
         from easybalance_sim.report.metrics import write_metrics
 
+        self._require_evidence()
         write_metrics(Path(path), self.report)
         return Path(path)
 

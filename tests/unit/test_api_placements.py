@@ -141,8 +141,11 @@ def test_an_adopted_plan_is_written_where_an_output_is_named(folder: Path) -> No
 
 def test_an_adopted_plan_has_no_evidence_to_show(folder: Path) -> None:
     adopted = ebs.adopt("sglang", "good.json", ranks=2)
+    says = f"{adopted.fingerprint[:12]}: the plan carries no evidence — replay it on a trace"
     for part in (adopted.findings, adopted.candidates, ebs.load_plan(adopted.save("saved.json")).table):
-        assert refusal(part) == f"{adopted.fingerprint[:12]}: the plan carries no evidence — replay it on a trace"
+        assert refusal(part) == says
+    assert refusal(adopted.to_metrics, "numbers.prom") == says and not (folder / "numbers.prom").exists()
+    assert refusal(ebs.gate, adopted).startswith("report split: is missing")
 
 
 @pytest.mark.parametrize(
