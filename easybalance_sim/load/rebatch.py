@@ -157,9 +157,7 @@ class Queue:
         One pass over the tokens.
         """
         again = {id(order): order for order, _ in runs}
-        queued = {
-            name: queue_again(order, self.request, self.first, self.last, self.at_once) for name, order in again.items()
-        }
+        queued = {name: self._again(order) for name, order in again.items()}
         rows = [_rows(queued[id(order)].steps // steps, most) for order, steps in runs]
         wanted = [
             _Run(queued=queued[id(order)], steps=steps, row=row) for (order, steps), row in zip(runs, rows, strict=True)
@@ -179,10 +177,20 @@ class Queue:
         with up to `RANDOM_ORDERS` random orders.
         """
         everyone = np.arange(len(self.request))
-        room, topic = most - min(recorded, most // 2), most // 4
-        orders = [self.by_topic(everyone), *(self.at_random(everyone, run) for run in range(RANDOM_ORDERS))]
-        by_topic, *random = self.windows([(order, steps) for order in orders], topic)
-        return np.concatenate([by_topic, *random])[:room]
+        room, each = most - min(recorded, most // 2), most // 4
+        orders = [self.by_topic(everyone)]
+        found = self._full_windows(orders[0], steps, each)
+        while found < room and len(orders) <= RANDOM_ORDERS:
+            orders.append(self.at_random(everyone, len(orders) - 1))
+            found += self._full_windows(orders[-1], steps, each)
+        return np.concatenate(self.windows([(order, steps) for order in orders], each))[:room]
+
+    def _full_windows(self, order: IntArray, steps: int, most: int) -> int:
+        """How many windows `windows` finds in an order."""
+        return min(self._again(order).steps // steps, most)
+
+    def _again(self, order: IntArray) -> Rebatch:
+        return queue_again(order, self.request, self.first, self.last, self.at_once)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

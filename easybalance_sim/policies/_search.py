@@ -11,13 +11,14 @@ import numpy as np
 from easybalance_sim import kernels
 from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, BoolArray, FloatArray, IntArray, frozen
-from easybalance_sim.load.headroom import most_windows, spread
+from easybalance_sim.load.headroom import MANY_EXPERTS, most_windows, spread
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Problem
 
 FEWEST_WINDOWS = 8
-PROPOSALS, FEWEST_PROPOSALS, PROPOSALS_PER_WINDOW, MOST_PROPOSALS = 1_000_000, 600_000, 2000, 2_000_000
-SMALL_EXPERTS = 64
+PROPOSALS = 1_000_000
+FEWEST_PROPOSALS, PROPOSALS_PER_WINDOW, MOST_PROPOSALS = 600_000, 2000, 2_000_000
+"""With at most `MANY_EXPERTS`: in proportion to the windows, within these bounds."""
 PROBE_PROPOSALS = 20_000
 LANES = 16
 """Windows are padded to whole vector registers."""
@@ -170,7 +171,7 @@ def proposals_of(problem: Problem) -> int:
     """
     if problem.effort.proposals:
         return problem.effort.proposals
-    if problem.experts > SMALL_EXPERTS:
+    if problem.experts > MANY_EXPERTS:
         return PROPOSALS
     return min(max(FEWEST_PROPOSALS, PROPOSALS_PER_WINDOW * sum(_sizes(problem))), MOST_PROPOSALS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -218,6 +218,25 @@ def test_a_quarter_in_topic_order_and_random_orders_fill_up(columns: Columns, re
     found = ready.rebatched(recorded, 2, most)
     assert len(found) == most - min(recorded, most // 2)
     np.testing.assert_array_equal(found[: most // 4], ready.windows([(ready.topics, 2)], most // 4)[0])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "most", "orders"), [(500, 40, 2), (20, 40, 2), (15, 40, 3), (0, 40, 4), (0, 4000, 5)]
+)
+def test_only_orders_that_are_needed_are_counted(
+    columns: Columns, recorded: int, most: int, orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, windows = queue(columns, np.unique(columns["request"])), Queue.windows
+    assert ready is not None
+    asked: list[int] = []
+
+    def counted(self: Queue, runs: Sequence[tuple[IntArray, int]], most: int) -> list[IntArray]:
+        asked.append(len(runs))
+        return windows(self, runs, most)
+
+    monkeypatch.setattr(Queue, "windows", counted)
+    ready.rebatched(recorded, 2, most)
+    assert asked == [orders]
 
 
 def test_requests_run_again_as_they_came(columns: Columns) -> None:
