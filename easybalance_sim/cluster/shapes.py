@@ -18,6 +18,9 @@ from easybalance_sim.errors import ProfileError, did_you_mean
 
 __all__ = ["WEIGHT_BYTES", "ModelShape", "assumed_shape", "find_shape", "load_shape", "model_names", "weight_dtype"]
 
+OTHER_TYPE = "other"
+"""`model_type` of known models of which no file format hangs on it."""
+
 STAND_IN_HIDDEN, STAND_IN_INTERMEDIATE = 4096, 1536
 """Widths of `assumed_shape`: those of Qwen3-235B-A22B, the middle of the known models."""
 
@@ -82,7 +85,9 @@ def load_shape(name_or_path: str) -> ModelShape:
 
 
 def model_type(name_or_path: str) -> str:
-    """The `model_type` that a `config.json` says; of a known model only where a file format hangs on it, else "".
+    """The `model_type` that a `config.json` says; of a known model where a file format hangs on it, else `OTHER_TYPE`.
+
+    "" = not known: a config that names none, a model that is not known.
 
     Raises `ProfileError` for a file that cannot be read.
     """
@@ -90,7 +95,7 @@ def model_type(name_or_path: str) -> str:
     if config is not None:
         return read_model_type(config)
     shape = find_shape(name_or_path)
-    return _by_name()[shape.name].model_type if shape is not None else ""
+    return "" if shape is None else _by_name()[shape.name].model_type or OTHER_TYPE
 
 
 def _config_of(name_or_path: str) -> Path | None:

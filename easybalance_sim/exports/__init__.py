@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from easybalance_sim.errors import UsageError, did_you_mean
 from easybalance_sim.exports import engines
@@ -35,7 +35,7 @@ class Exported:
 
 
 class Engine(Protocol):
-    """What an engine module offers."""
+    """What an engine module offers; one with several formats may offer what `Formats` lists, too."""
 
     TITLE: str
     """Engine and the version whose format and checks were read."""
@@ -59,13 +59,23 @@ class Engine(Protocol):
         """Everything that is wrong with `file` for this engine, whether the engine itself looks or not."""
 
 
-def rules_of(module: Engine, file: EngineFile, deployment: Deployment) -> Rules:
-    """The rules that `file` is held to: an engine whose formats differ in them offers `rules_for(file, deployment)`.
+@runtime_checkable
+class Formats(Protocol):
+    """What an engine module offers whose formats differ in more than their names."""
 
-    Raises `UsageError` where the file is in another format than `deployment` says.
-    """
-    chosen = getattr(module, "rules_for", None)
-    return module.RULES if chosen is None else cast(Rules, chosen(file, deployment))
+    def schemas_of(self, file: EngineFile, deployment: Deployment) -> Sequence[str]:
+        """Which of `SCHEMAS` the file can be in, the likeliest first."""
+
+    def rules_for(self, schema: str) -> Rules:
+        """What the engine does with a file in `schema` that breaks a rule."""
+
+    def suffix_for(self, schema: str) -> str:
+        """The default ending of a file in `schema`."""
+
+
+def rules_of(module: Engine, schema: str) -> Rules:
+    """The rules that a file in `schema` is held to."""
+    return module.rules_for(schema) if isinstance(module, Formats) else module.RULES
 
 
 def title_of(module: Engine, rules: Rules) -> str:
@@ -74,9 +84,8 @@ def title_of(module: Engine, rules: Rules) -> str:
 
 
 def suffix_of(module: Engine, schema: str) -> str:
-    """The default ending of a file in `schema`: an engine whose formats differ in it offers `suffix_of(schema)`."""
-    chosen = getattr(module, "suffix_of", None)
-    return module.SUFFIXES[0] if chosen is None else cast(str, chosen(schema))
+    """The default ending of a file in `schema`."""
+    return module.suffix_for(schema) if isinstance(module, Formats) else module.SUFFIXES[0]
 
 
 def names() -> tuple[str, ...]:

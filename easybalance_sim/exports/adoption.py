@@ -16,7 +16,9 @@ from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.exports.checks import MOE, UNCHECKED, Rules
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.fillers import ADOPTED, FILLERS, filled_up
-from easybalance_sim.exports.linting import Report, complete, lint_file
+from easybalance_sim.exports.linting import Report, lint_file
+from easybalance_sim.exports.opening import opened
+from easybalance_sim.exports.placement import filler_row
 from easybalance_sim.files import require_place
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument, TraceRecord, document, write_plan
@@ -56,24 +58,27 @@ def adopt_file(
 
 
 def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: int | None = None) -> Adopted:
-    """The plan file of an engine's file that has passed its rules; rows of dense and MTP layers are left out.
+    """The plan file of an engine's file that has passed its rules.
+
+    Rows of dense layers are left out, and those of draft (MTP) layers that are fillers or not loaded by the engine.
 
     What `deployment` does not say is taken from the file's sidecar, where that vouches for the file.
     Where layers have slots of their own number, the smaller ones are filled up with second copies of experts on the
     rank that alone serves them, which leaves the load of every rank as it was. Raises `PlanError`, `UsageError`.
     """
     module = exports.load(engine)
-    file = module.read(path)
-    deployment, _ = complete(path, deployment)
-    rules = exports.rules_of(module, file, deployment)
+    found = opened(path, module, deployment)
+    file, deployment, rules = found.file, found.deployment, found.rules
     ranks = _ranks(file, deployment)
-    layers = deployment.moe_layers or tuple(sorted(file.layers))
+    experts = deployment.experts or file.experts or max(max(row) for row in file.rows) + 1
+    placed = deployment.moe_layers or tuple(sorted(file.layers))
+    drafts = _drafts(file, deployment, rules, experts)
+    layers = tuple(sorted({*placed, *drafts})) if drafts else placed
     file = _of_layers(file, layers, rules)
     topology, assumed = _topology(ranks, deployment.node_of_rank, ranks_per_node)
-    notes = [*_assumed(file, deployment), *assumed]
+    notes = [*_assumed(file, deployment), *assumed, *(_KEPT.format(layer) for layer in drafts)]
     title = exports.title_of(module, rules)
     adopted: dict[str, Any] = {"engine": title, "file": path.name, "sha256": _digest(path), "notes": notes}
-    experts = deployment.experts or file.experts or max(max(row) for row in file.rows) + 1
     if file.ranks_of_rows is not None and len(set(file.ranks_of_rows)) > 1:
         file, added = filled_up(file)
         adopted[FILLERS] = {str(layer): slots for layer, slots in added.items()}
@@ -99,6 +104,23 @@ def adopt(path: Path, engine: str, deployment: Deployment, *, ranks_per_node: in
 
 _NOTHING = {"steps": None, "windows": None, "tokens": None}
 _NO_TRACE = TraceRecord(fingerprint="", files=(), file_fingerprints=(), fit=_NOTHING, held_out=_NOTHING, split={})
+
+
+_KEPT = (
+    "draft (MTP) layer {} is placed, too, and a layer of the plan: only a trace that has it can judge the plan "
+    "(--layers without --model leaves it out)"
+)
+
+
+def _drafts(file: EngineFile, deployment: Deployment, rules: Rules, experts: int) -> list[int]:
+    """The draft layers that the file places otherwise than a filler would, where the engine loads their rows at all."""
+    if not rules.drafts:
+        return []
+    row_of = dict(zip(file.layers, file.rows, strict=True))
+    if rules.one_row and len(file.rows) == 1:
+        row_of = dict.fromkeys(deployment.mtp_layers, file.rows[0])
+    drafts = [layer for layer in deployment.mtp_layers if layer in row_of]
+    return [layer for layer in drafts if list(row_of[layer]) != filler_row(len(row_of[layer]), experts)]
 
 
 def _ranks(file: EngineFile, deployment: Deployment) -> int:

@@ -22,7 +22,7 @@ LAYERS, EXTRA_LAYERS, MTP = "layers", "extra-layers", "mtp"
 SLOT_LIMIT, EXPERT_LIMIT, REDUNDANT_LIMIT = "slot-limit", "expert-limit", "redundant-limit"
 UNKNOWN_KEY, SUFFIX, DEVICE_ORDER, MOVED = "unknown-key", "suffix", "device-order", "moved"
 CHECKSUM, EXPORTED_FOR, PLAN_FILE = "checksum", "exported-for", "plan-file"
-FILLER, UNCHECKED, GROUPS = "filler", "unchecked", "groups"
+FILLER, UNCHECKED, GROUPS, MODEL = "filler", "unchecked", "groups", "model"
 
 MOST_REDUNDANT = 1023
 """vLLM's limit of `num_redundant_experts`."""
@@ -48,7 +48,8 @@ class Rules:
 
     engine: name and version · layers: `HIDDEN`, `MOE` or `ABSOLUTE` · effects: by rule name, see `UNIVERSAL` for
     those that must be there · source: the files that were read or run to know it · suffixes: file endings that the
-    engine insists on · one_row: whether a single row stands for every layer.
+    engine insists on · one_row: whether a single row stands for every layer · drafts: whether rows of draft (MTP)
+    layers are loaded, too.
     """
 
     engine: str
@@ -57,6 +58,7 @@ class Rules:
     source: str
     suffixes: tuple[str, ...] = ()
     one_row: bool = False
+    drafts: bool = False
 
     def found(self, rule: str, what: str, *, layer: int | None = None, slot: int | None = None) -> list[Finding]:
         """The finding "what; engine does", or none where `rule` means nothing to the engine."""
@@ -170,7 +172,7 @@ def _layers(rules: Rules, file: EngineFile, deployment: Deployment) -> list[Find
 
 
 def _hidden_rows(rules: Rules, file: EngineFile, deployment: Deployment) -> list[Finding]:
-    rows, wanted = len(file.rows), deployment.hidden_layers
+    rows, wanted = len(file.rows), deployment.layers_with_drafts if rules.drafts else deployment.hidden_layers
     if wanted is None:
         least = max(deployment.moe_layers or (), default=-1) + 1
         if rows < least:

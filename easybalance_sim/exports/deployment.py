@@ -10,6 +10,7 @@ from easybalance_sim.cluster.shapes import find_shape, load_shape, model_type
 from easybalance_sim.exports.checks import EXPORTED_FOR
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.exports.sidecar import Sidecar
+from easybalance_sim.exports.vllm_expert_map import SCHEMA as EXPERT_MAP
 from easybalance_sim.plan.lint import ERROR, Finding
 from easybalance_sim.plan.planfile import PlanDocument
 
@@ -65,13 +66,14 @@ _FACTS = {
     "schema": "schema",
 }
 """Facts of a deployment, as messages call them."""
-_UNCHECKED = ("model", "node_of_rank")
+_UNCHECKED = ("model", "model_type", "groups", "node_of_rank")
 """Facts that no placement is wrong about."""
 
 
 def with_sidecar(said: Deployment, sidecar: Sidecar) -> tuple[Deployment, tuple[Finding, ...]]:
     """What is said of the engine's start, the rest as the file's sidecar has it; an error for each contradiction."""
     mtp = said.mtp_layers if sidecar.mtp_layers is None else sidecar.mtp_layers
+    shape = None if said.model else find_shape(sidecar.model)
     exported = Deployment(
         ranks=sidecar.ranks,
         experts=sidecar.experts,
@@ -80,6 +82,8 @@ def with_sidecar(said: Deployment, sidecar: Sidecar) -> tuple[Deployment, tuple[
         mtp_layers=mtp,
         redundant=sum(sidecar.slots_per_rank) - sidecar.experts,
         model=sidecar.model,
+        model_type=model_type(shape.name) if shape else "",
+        groups=shape.groups if shape else None,
         node_of_rank=sidecar.node_of_rank,
         schema=sidecar.schema,
     )
@@ -98,6 +102,9 @@ def _first(flag: Any, other: Any) -> Any:
 def _contradictions(said: Deployment, exported: Deployment) -> Iterator[Finding]:
     for name in _FACTS:
         flag, file = getattr(said, name), getattr(exported, name)
+        if name == "hidden_layers" and exported.schema == EXPERT_MAP:
+            # A model that was not known then may have had its draft layers counted among its layers.
+            file = flag if said.layers_with_drafts == exported.layers_with_drafts else file
         if flag not in (None, "") and file not in (None, "") and flag != file:
             message = f"the file was exported for {_words(name, file)}, the engine has {_words(name, flag)}"
             yield Finding(level=ERROR, message=message, rule=EXPORTED_FOR)

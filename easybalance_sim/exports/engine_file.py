@@ -71,7 +71,7 @@ class Deployment:
     ranks: EP size · experts: routed experts E · hidden_layers: all layers of the model, dense ones included ·
     moe_layers: absolute ids of the MoE layers · mtp_layers: absolute ids of MTP layers with experts ·
     redundant: slots beyond E that the engine is told of · model: its name, "" = not known ·
-    model_type: of its config.json, "" = not told · groups: expert groups of its router ·
+    model_type: of its config.json, "" = not known · groups: expert groups of its router ·
     node_of_rank: NVLink domain of each rank, () = not known · schema: which of the engine's formats it is told to
     read, "" = not known.
     """
@@ -87,3 +87,9 @@ class Deployment:
     groups: int | None = None
     node_of_rank: tuple[int, ...] = ()
     schema: str = ""
+
+    @property
+    def layers_with_drafts(self) -> int | None:
+        """How many layers the model has with its MTP layers, of which none counts twice; None = not known."""
+        hidden = self.hidden_layers
+        return None if hidden is None else hidden + sum(layer >= hidden for layer in self.mtp_layers)

@@ -12,11 +12,11 @@ import msgspec
 from easybalance_sim import exports
 from easybalance_sim.errors import PlanError, UsageError
 from easybalance_sim.exports.checks import FILLER, MOE, MOVED, PLAN_FILE, UNCHECKED
-from easybalance_sim.exports.deployment import deployment_of, with_sidecar
+from easybalance_sim.exports.deployment import deployment_of
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.fillers import filled_experts
 from easybalance_sim.exports.moves import check_moves
-from easybalance_sim.exports.placement import MODEL_UNKNOWN
+from easybalance_sim.exports.opening import opened
 from easybalance_sim.exports.sidecar import read_sidecar
 from easybalance_sim.exports.writing import require_schema
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding, lint
@@ -88,32 +88,16 @@ def lint_file(path: Path, engine: str, deployment: Deployment, previous: Path | 
     module = exports.load(engine)
     require_schema(deployment.schema, module.SCHEMAS)
     _refuse_own_file(path, engine)
-    file = module.read(path)
-    deployment, told = complete(path, deployment)
-    rules = exports.rules_of(module, file, deployment)
-    findings = [*module.check(file, deployment), *told]
+    found = opened(path, module, deployment)
+    file, rules = found.file, found.rules
+    findings = [*module.check(file, found.deployment), *found.findings]
     if previous is not None and MOVED in rules.effects:
-        findings += check_moves(rules, file, _previous(previous, module), deployment.ranks)
+        findings += check_moves(rules, file, _previous(previous, module), found.deployment.ranks)
     elif previous is not None:
         message = f"--previous is not looked at: {rules.engine} takes kept experts in any slot"
         findings.append(Finding(level=WARNING, message=message, rule=UNCHECKED))
     ordered = tuple(sorted(findings, key=_errors_first))
     return Report(path=path, title=exports.title_of(module, rules), layers=len(file.rows), findings=ordered)
-
-
-def complete(path: Path, deployment: Deployment) -> tuple[Deployment, list[Finding]]:
-    """`deployment` with what the sidecar of an engine's file says beyond it, and what is wrong with that sidecar.
-
-    Raises `PlanError` when the sidecar cannot be read.
-    """
-    sidecar, findings = read_sidecar(path)
-    if sidecar is None:
-        return deployment, findings
-    known, contradictions = with_sidecar(deployment, sidecar)
-    findings += contradictions
-    if sidecar.mtp_layers is None and deployment.moe_layers is None:
-        findings.append(Finding(level=WARNING, message=MODEL_UNKNOWN, rule=UNCHECKED))
-    return known, findings
 
 
 def lint_plan(path: Path) -> Report:

@@ -11,7 +11,6 @@ from easybalance_sim.exports.fillers import fillers_of
 from easybalance_sim.plan.lint import ERROR, lint
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument
-from easybalance_sim.replay.dispatch import dense_row
 
 Row = Sequence[int]
 
@@ -73,9 +72,14 @@ def placement(document: PlanDocument, deployment: Deployment, limits: Limits) ->
         experts=plan.experts,
         rows={layer: row for layer, row in rows.items() if layer not in deployment.mtp_layers},
         mtp_rows={layer: row for layer, row in rows.items() if layer in deployment.mtp_layers},
-        filler=dense_row(plan).expert_of_slot[0].tolist(),
+        filler=filler_row(plan.slots, plan.experts),
         notes=() if deployment.moe_layers else (MODEL_UNKNOWN,),
     )
+
+
+def filler_row(slots: int, experts: int) -> list[int]:
+    """[P] slot modulo E."""
+    return [slot % experts for slot in range(slots)]
 
 
 def hidden_rows(placed: Placement, deployment: Deployment, engine: str) -> list[list[int]]:

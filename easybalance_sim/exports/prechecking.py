@@ -15,6 +15,8 @@ from easybalance_sim.exports.adoption import adopt
 from easybalance_sim.exports.deployment import deployment_for
 from easybalance_sim.exports.engine_file import Deployment
 from easybalance_sim.exports.linting import Report, lint_file
+from easybalance_sim.exports.opening import Opened, opened
+from easybalance_sim.exports.placement import filler_row
 from easybalance_sim.plan.lint import ERROR, Finding
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import PlanDocument
@@ -54,16 +56,38 @@ def lint_deployed(
 
 
 def _with_plan_checked(report: Report, document: PlanDocument, engine: str, deployment: Deployment) -> Report:
-    """`report`, with the error `other-plan` where a rank would have other experts; MTP layers are not compared."""
-    rows = [row for row, layer in enumerate(document.layer_ids) if layer not in deployment.mtp_layers]
-    compared = replace(deployment, moe_layers=tuple(document.layer_ids[row] for row in rows))
+    """`report`, with the error `other-plan` where a rank would have other experts.
+
+    Rows of draft (MTP) layers are compared where the engine loads them, with a filler where the plan has none.
+    """
+    module = exports.load(engine)
+    drafts = opened(report.path, module, deployment).deployment.mtp_layers
+    planned = tuple(layer for layer in document.layer_ids if layer not in drafts)
+    found = opened(report.path, module, replace(deployment, moe_layers=planned, mtp_layers=drafts))
+    layers = _compared(document, found, model_known=deployment.moe_layers is not None)
+    as_plan = replace(found.deployment, moe_layers=layers, mtp_layers=(), schema=found.file.schema)
     try:
-        held = adopt(report.path, engine, compared).document
+        held = adopt(report.path, engine, as_plan).document
     except PlanError as error:
         return _with_error(report, f"it does not hold this plan: {error.what}")
-    if np.array_equal(_places(document.plan())[rows], _places(held.plan())):
+    rows = {record.layer: record.expert_of_slot for record in document.layers}
+    filler = filler_row(document.plan().slots, document.experts)
+    expected = replace(document.plan(), expert_of_slot=np.array([rows.get(layer, filler) for layer in layers]))
+    if np.array_equal(_places(expected), _places(held.plan())):
         return report
     return _with_error(report, "it does not hold this plan, some rank would have other experts: export the plan again")
+
+
+def _compared(document: PlanDocument, found: Opened, *, model_known: bool) -> tuple[int, ...]:
+    """The plan's layers that the file has a place for, and those that it has beyond them and the engine may load."""
+    drafts, planned = found.deployment.mtp_layers, document.layer_ids
+    if not found.rules.drafts:
+        return tuple(layer for layer in planned if layer not in drafts)
+    shared = found.rules.one_row and len(found.file.rows) == 1
+    beyond = set(drafts if shared else found.file.layers).difference(planned)
+    if model_known:
+        beyond &= set(drafts)
+    return (*planned, *sorted(beyond))
 
 
 def _with_error(report: Report, message: str) -> Report:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from easybalance_sim.errors import PlanError
 from easybalance_sim.exports import checks as rule
-from easybalance_sim.exports.checks import Effect, Rules, check_file
+from easybalance_sim.exports.checks import UNCHECKED, Effect, Rules, check_file
 from easybalance_sim.exports.engine_file import Deployment, EngineFile
 from easybalance_sim.exports.placement import Placement, Row, hidden_rows, judged_under
 from easybalance_sim.plan.lint import ERROR, WARNING, Finding
@@ -29,6 +29,7 @@ RULES = Rules(
     engine="vLLM with PR #53022",
     layers=rule.HIDDEN,
     one_row=True,
+    drafts=True,
     source="vLLM PR #53022 at 2a2112a7: load_static_expert_map (its rules run on a CPU), EPLBConfig and ParallelConfig",
     effects={
         rule.NOT_INTEGER: _REFUSES,
@@ -38,6 +39,7 @@ RULES = Rules(
         rule.COVERAGE: _REFUSES,
         rule.GROUPS: _REFUSES,
         rule.EXPECTED: _REFUSES,
+        rule.MODEL: Effect(level=ERROR, does="has such a map for DeepSeek V4 only"),
         rule.DIVISIBILITY: Effect(level=ERROR, does="accepts the file and cannot deal the slots to its ranks"),
         rule.DUPLICATE: Effect(level=WARNING, does="accepts it"),
         rule.REPLICAS: Effect(level=WARNING, does="accepts it"),
@@ -55,8 +57,11 @@ def map_rows(placed: Placement, deployment: Deployment) -> Mapping[int, Row]:
     mixes the model's expert groups without redundant slots.
     """
     if deployment.model and deployment.model_type != MODEL_TYPE:
+        other = (
+            "is another model" if deployment.model_type else "may be another model: its config.json names no model_type"
+        )
         raise PlanError(
-            f"vLLM's pull request #53022 is for DeepSeek V4 only, {deployment.model} is another model",
+            f"vLLM's pull request #53022 is for DeepSeek V4 only, {deployment.model} {other}",
             fix="choose another --schema, or correct --model",
         )
     rows = dict(enumerate(hidden_rows(placed, deployment, "vLLM")))
@@ -100,8 +105,8 @@ def launch(placed: Placement, output: Path) -> tuple[str, ...]:
     )
 
 
-def notes(document: PlanDocument, placed: Placement, deployment: Deployment) -> tuple[str, ...]:
-    """What a user must know before loading the file, with what could not be checked."""
+def notes(document: PlanDocument, placed: Placement, deployment: Deployment, layers: Iterable[int]) -> tuple[str, ...]:
+    """What a user must know before loading the file of `layers`, with what could not be checked."""
     said = [
         *placed.notes,
         f"tensor × data parallel size must be {placed.ranks}",
@@ -118,47 +123,54 @@ def notes(document: PlanDocument, placed: Placement, deployment: Deployment) -> 
         said.append(
             "the expert groups of the model are not known: without redundant slots vLLM refuses a file that mixes them"
         )
-    every = (*range(deployment.hidden_layers or 0), *sorted(deployment.mtp_layers))
-    made_up = [layer for layer in every if layer not in placed.rows and layer not in placed.mtp_rows]
+    made_up = [layer for layer in layers if layer not in placed.rows and layer not in placed.mtp_rows]
     if made_up:
         more = f" and {len(made_up) - 1} more are" if len(made_up) > 1 else " is"
         said.append(f"layer {made_up[0]}{more} not in the plan: slot number modulo experts stands there")
     return (*said, *judged_under(document, "vllm"))
 
 
-def could_be(file: EngineFile, deployment: Deployment) -> bool | None:
-    """Whether a JSON list of rows is such a map rather than one of the MoE layers alone; None where nothing tells."""
-    if deployment.model and deployment.model_type != MODEL_TYPE:
-        return False
-    if deployment.moe_layers is None or deployment.hidden_layers is None or len(file.rows) == 1:
-        return None
-    every = deployment.hidden_layers + len(deployment.mtp_layers)
-    return None if every == len(deployment.moe_layers) else len(file.rows) == every
+def is_other_model(deployment: Deployment) -> bool:
+    """Whether the model is known to be none that the pull request is for."""
+    return deployment.model_type not in ("", MODEL_TYPE)
 
 
 def check(file: EngineFile, deployment: Deployment) -> list[Finding]:
     """Everything that is wrong with `file`, whether vLLM looks or not."""
-    every = deployment.hidden_layers
-    every = None if every is None else every + len(deployment.mtp_layers)
     own = [finding for finding in file.findings if finding.rule != ONE_ROW]
-    if len(file.rows) == 1 and every != 1:
+    if len(file.rows) == 1 and deployment.layers_with_drafts != 1:
         own.append(Finding(level=WARNING, message="one row: vLLM places every layer by it", rule=ONE_ROW))
-        every = 1
-    findings = check_file(RULES, replace(file, findings=tuple(own)), replace(deployment, hidden_layers=every))
+        deployment = replace(deployment, hidden_layers=1, mtp_layers=())
+    findings = check_file(RULES, replace(file, findings=tuple(own)), deployment)
     broken = {finding.layer for finding in findings if finding.level == ERROR}
-    return findings + [
-        finding
-        for layer, row in zip(file.layers, file.rows, strict=True)
-        if layer not in broken and not deployment.redundant
-        for finding in _groups(row, layer, deployment)
-    ]
+    rows = [] if deployment.redundant else zip(file.layers, file.rows, strict=True)
+    permutations = {layer: row for layer, row in rows if layer not in broken and len(row) == len(set(row))}
+    return [*_model(deployment), *findings, *_groups(permutations, deployment.groups)]
 
 
-def _groups(row: Sequence[int], layer: int, deployment: Deployment) -> list[Finding]:
-    """Of a row of which each id is an expert's and every expert has a slot."""
-    if len(row) > len(set(row)):
+def _model(deployment: Deployment) -> list[Finding]:
+    """What is wrong with the model, or not known of it."""
+    if is_other_model(deployment):
+        return RULES.found(rule.MODEL, f"{deployment.model} is another model")
+    if deployment.model_type:
         return []
-    if deployment.groups and len(row) % deployment.groups:
-        return RULES.found(rule.GROUPS, f"{len(row)} experts do not form {deployment.groups} groups", layer=layer)
-    mixed = _mixed(row, deployment.groups)
-    return [] if mixed is None else RULES.found(rule.GROUPS, mixed[1], layer=layer, slot=mixed[0])
+    whose = f"the model_type of {deployment.model}" if deployment.model else "the model"
+    message = f"{whose} is not known: that it is DeepSeek V4 is not checked (--model)"
+    return [Finding(level=WARNING, message=message, rule=UNCHECKED)]
+
+
+def _groups(permutations: Mapping[int, Row], groups: int | None) -> list[Finding]:
+    """What is wrong with the order of a model's expert groups in rows without redundant slots, by layer."""
+    if groups is None and permutations:
+        message = (
+            "the expert groups of the model are not known: that no group of slots mixes them is not checked (--model)"
+        )
+        return [Finding(level=WARNING, message=message, rule=UNCHECKED)]
+    findings = []
+    for layer, row in permutations.items():
+        mixed = _mixed(row, groups)
+        if groups and len(row) % groups:
+            findings += RULES.found(rule.GROUPS, f"{len(row)} experts do not form {groups} groups", layer=layer)
+        elif mixed is not None:
+            findings += RULES.found(rule.GROUPS, mixed[1], layer=layer, slot=mixed[0])
+    return findings

@@ -80,6 +80,11 @@ def test_the_static_map_of_deepseek_v4_from_plan_to_plan(plan: Path) -> None:
     assert "it needs the pull request #53022, which is for DeepSeek V4 only" in notes
     assert "note: layer 0 and 3 more are not in the plan: slot number modulo experts stands there" in notes
     linted = ebsim("lint", "map.json", "--engine", "vllm", cwd=folder)
+    assert (linted.returncode, linted.stdout.partition("\n")[0]) == (0, "1 warning: map.json (vLLM with PR #53022)")
+    assert "the model_type of example-moe is not known: that it is DeepSeek V4 is not checked" in unbroken(
+        linted.stdout
+    )
+    linted = ebsim("lint", "map.json", "--engine", "vllm", *model, cwd=folder)
     assert (linted.returncode, linted.stdout) == (0, "CLEAN: map.json (vLLM with PR #53022)\n")
     (folder / "map.json.ebsim.json").unlink()
     said = ("--ranks", "2", *model, "--schema", "pr53022")

@@ -68,7 +68,13 @@ def test_written_and_read_back(engine: str, schema: str, suffix: str, case: tupl
         pytest.skip(".pt files need PyTorch, which is not installed")
     plan, layers, hidden = case
     deployment = Deployment(
-        ranks=plan.ranks, experts=plan.experts, hidden_layers=hidden, moe_layers=layers, redundant=plan.redundant_slots
+        ranks=plan.ranks,
+        experts=plan.experts,
+        hidden_layers=hidden,
+        moe_layers=layers,
+        redundant=plan.redundant_slots,
+        model_type="deepseek_v4",
+        groups=1,
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"plan{suffix}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from easybalance_sim.cluster.shapes import (
+    OTHER_TYPE,
     ModelShape,
     assumed_shape,
     find_shape,
@@ -56,7 +57,7 @@ def test_routed_parameters_match_the_public_size(name: str, billions: int) -> No
 
 def test_model_types_are_told_where_a_file_format_hangs_on_them(tmp_path: Path) -> None:
     assert model_type("deepseek-ai/DeepSeek-V4-Pro") == model_type("deepseek-v4-flash") == "deepseek_v4"
-    assert model_type("deepseek-v3") == model_type("none such") == ""
+    assert (model_type("deepseek-v3"), model_type("none such")) == (OTHER_TYPE, "")
     config = tmp_path / "config.json"
     for text, said in (('{"model_type": "deepseek_v41"}', "deepseek_v41"), ("{}", ""), ('{"model_type": null}', "")):
         config.write_text(text)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,50 @@ def test_the_moe_layers_of_the_model_become_the_plan(engine: str, name: str, tex
 def test_one_row_of_vllm_is_every_layer(tmp_path: Path) -> None:
     made = adopt(_file(tmp_path, "f.json", "[0, 1, 2, 3, 0, 1]"), "vllm", KNOWN)
     assert [one.expert_of_slot for one in made.document.layers] == [tuple(DENSE)] * 2
+
+
+KEPT = (
+    "draft (MTP) layer 5 is placed, too, and a layer of the plan: only a trace that has it can judge the plan "
+    "(--layers without --model leaves it out)"
+)
+PLACED = [2, 1, 0, 3, 2, 0]
+
+
+@pytest.mark.parametrize("schema", ["", "pr53022"])
+def test_a_draft_layer_that_is_placed_is_a_layer_of_the_plan_and_comes_back(schema: str, tmp_path: Path) -> None:
+    known = replace(KNOWN, model="small", model_type="deepseek_v4", schema=schema)
+    engine, name = ("vllm", "f.json") if schema else ("tensorrt-llm", "f.yaml")
+    rows = [DENSE, DENSE, DENSE, *GOOD, PLACED]
+    path = _file(tmp_path, name, json.dumps(rows) if schema else trtllm(rows[3:], keys=(3, 4, 5)))
+    made = adopt(path, engine, known)
+    assert [(one.layer, list(one.expert_of_slot)) for one in made.document.layers] == [
+        (3, GOOD[0]),
+        (4, GOOD[1]),
+        (5, PLACED),
+    ]
+    assert made.notes == (KEPT,)
+    again = tmp_path / f"again{path.suffix}"
+    exports.load(engine).write(made.document, known, again, schema)
+    assert exports.load(engine).read(again).rows == exports.load(engine).read(path).rows
+    named = Deployment(ranks=2, moe_layers=(3, 4), schema=schema)
+    for file in (path, again):
+        assert adopt(file, engine, named).document.layer_ids == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "text"),
+    [
+        ("sglang", "f.json", sglang([DENSE, DENSE, DENSE, *GOOD, PLACED])),
+        ("vllm", "f.json", json.dumps([*GOOD, PLACED])),
+        ("vllm-ascend", "f.json", ascend(halves([*GOOD, PLACED]))),
+        ("tensorrt-llm", "f.yaml", trtllm(GOOD, keys=(3, 4))),
+    ],
+)
+def test_a_draft_row_that_no_engine_loads_or_that_is_not_there_is_left_out(
+    engine: str, name: str, text: str, tmp_path: Path
+) -> None:
+    made = adopt(_file(tmp_path, name, text), engine, KNOWN)
+    assert (made.document.layer_ids, made.notes) == ((3, 4), ())
 
 
 def test_without_a_model_every_row_is_a_layer_and_that_is_said(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_the_model_is_the_one_that_was_said_or_that_the_plan_names() -> None:
         mtp_layers=(61,),
         redundant=0,
         model="deepseek-v3",
+        model_type="other",
         groups=8,
     )
     assert deployment_for(example_document()) == Deployment(ranks=2, redundant=2)

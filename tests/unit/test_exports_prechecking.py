@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,69 @@ def test_the_file_of_another_plan_is_an_error_whatever_its_order_in_a_rank(engin
     path = _exported(_placed(OTHER_RANK), engine, tmp_path)
     report = lint_deployed(example_document(), engine, path, hidden_layers=HIDDEN)
     assert [one.rule for one in report.findings if one.level == "error"] == [OTHER_PLAN]
+
+
+DRAFT = [2, 1, 0, 3, 2, 0]
+FILLER = [0, 1, 2, 3, 0, 1]
+
+
+def _v4(folder: Path) -> str:
+    """The config.json of three layers and a draft layer."""
+    widths = {"n_routed_experts": 4, "num_experts_per_tok": 2, "hidden_size": 8, "moe_intermediate_size": 8}
+    layers = {"model_type": "deepseek_v4", "num_hidden_layers": 3, "num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps({**widths, **layers}))
+    return str(folder / "config.json")
+
+
+def _written(document: PlanDocument, engine: str, model: str, path: Path, *, sidecar: bool) -> Path:
+    schema = "pr53022" if engine == "vllm" else ""
+    exports.load(engine).write(document, deployment_for(document, model, None if model else 4), path, schema)
+    if not sidecar:
+        sidecar_of(path).unlink()
+    return path
+
+
+def _of(rows: list[list[int]]) -> PlanDocument:
+    plan = Plan(expert_of_slot=np.array(rows), slots_per_rank=np.array([3, 3]), experts=4, policy="eplb")
+    return placed_document(plan, range(len(rows)))
+
+
+@pytest.mark.parametrize("sidecar", [True, False])
+@pytest.mark.parametrize(("engine", "name"), [("vllm", "map.json"), ("tensorrt-llm", "map.yaml")])
+def test_the_draft_row_is_part_of_the_plan_where_the_engine_loads_it(
+    engine: str, name: str, sidecar: bool, tmp_path: Path
+) -> None:
+    model, moe = _v4(tmp_path), [FILLER, [1, 0, 2, 3, 1, 0], [3, 1, 2, 0, 3, 1]]
+    plans = {"planned": _of([*moe, DRAFT]), "filler": _of(moe), "planned as filler": _of([*moe, FILLER])}
+    for of_file, document in plans.items():
+        path = _written(document, engine, model, tmp_path / name, sidecar=sidecar)
+        for of_plan, expected in plans.items():
+            same = (of_file == "planned") == (of_plan == "planned")
+            found = [one.rule for one in lint_deployed(expected, engine, path, model).findings if one.level == "error"]
+            assert found == ([] if same else [OTHER_PLAN]), (of_file, of_plan)
+
+
+@pytest.mark.parametrize("sidecar", [True, False])
+def test_rows_beyond_the_plan_of_a_model_that_is_not_known_are_fillers(sidecar: bool, tmp_path: Path) -> None:
+    rows = [FILLER, [1, 0, 2, 3, 1, 0], [3, 1, 2, 0, 3, 1], DRAFT]
+    for document, expected in ((_of(rows[:3]), []), (_of(rows), [OTHER_PLAN])):
+        path = _written(document, "vllm", "", tmp_path / "map.json", sidecar=sidecar)
+        report = lint_deployed(_of(rows[:3]), "vllm", path, hidden_layers=4, schema="pr53022")
+        assert [one.rule for one in report.findings if one.level == "error"] == expected
+
+
+def test_one_row_is_the_draft_layers_too(tmp_path: Path) -> None:
+    path, model = tmp_path / "map.json", _v4(tmp_path)
+    path.write_text(json.dumps(DRAFT))
+    for rows, expected in (([DRAFT] * 4, 0), ([DRAFT] * 3, 1)):
+        assert lint_deployed(_of(rows), "vllm", path, model, schema="pr53022").errors == expected
+
+
+def test_the_draft_row_is_nothing_to_an_engine_that_does_not_load_it(tmp_path: Path) -> None:
+    model, moe = _v4(tmp_path), [FILLER, [1, 0, 2, 3, 1, 0], [3, 1, 2, 0, 3, 1]]
+    path = tmp_path / "map.json"
+    exports.load("sglang").write(_of(moe), deployment_for(_of(moe), model), path, "")
+    assert lint_deployed(_of([*moe, DRAFT]), "sglang", path, model).errors == 0
 
 
 def test_a_file_without_the_layers_of_the_plan_is_an_error(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def _notes(document: PlanDocument, placed: Placement, deployment: Deployment, ma
 RULES = Rules(
     engine="TensorRT-LLM",
     layers=rule.ABSOLUTE,
+    drafts=True,
     source="tensorrt_llm: MoeLoadBalancerConfig.setup and setInitialWeightAssignments, read, not run",
     effects={
         rule.UNKNOWN_KEY: Effect(level=ERROR, does="refuses the file"),

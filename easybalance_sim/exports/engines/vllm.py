@@ -87,7 +87,7 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
     if chosen == PLUGIN:
         require_plugin_place(output)
     else:
-        require_output(output, (suffix_of(chosen),))
+        require_output(output, (suffix_for(chosen),))
     rows = vllm_expert_map.map_rows(placed, deployment) if chosen == EXPERT_MAP else placed.rows
     record = record_of(document, deployment, "vllm", chosen)
     with replacing_with_sidecar(output, record, folder=chosen == PLUGIN) as temporary:
@@ -98,12 +98,12 @@ def write(document: PlanDocument, deployment: Deployment, output: Path, schema: 
             temporary.write_text(text, encoding="utf-8")
     files = (output, sidecar_of(output))
     if chosen == EXPERT_MAP:
-        notes = vllm_expert_map.notes(document, placed, deployment)
+        notes = vllm_expert_map.notes(document, placed, deployment, rows)
         return Exported(files=files, launch=vllm_expert_map.launch(placed, output), notes=notes)
     return Exported(files=files, launch=_launch(chosen, placed, output), notes=_notes(chosen, document, placed))
 
 
-def suffix_of(schema: str) -> str:
+def suffix_for(schema: str) -> str:
     """How a file in `schema` ends; the plug-in folder, which is the default, has no ending."""
     return {JSON_LINES: ".jsonl", JSON_LIST: ".json", EXPERT_MAP: ".json"}.get(schema, "")
 
@@ -165,38 +165,43 @@ def read(path: Path) -> EngineFile:
         return _read_record(path, _mapping_record(text, where))
     content = parse_json(text, where)
     if isinstance(content, dict):
-        return _read_record(path, _mapping_record(text, where))
+        if content.get("record_type") != RECORD:
+            what = f"a JSON object that is no {RECORD!r} record (#41141): #49572 and #53022 read a list of rows"
+            raise PlanError(what, where=where)
+        return _read_record(path, content)
     return _read_list(path, require_list(content, "the file", where))
 
 
 def check(file: EngineFile, deployment: Deployment) -> Sequence[Finding]:
-    """Everything that is wrong with `file`, whether vLLM looks or not.
-
-    Raises `UsageError` where `deployment` says another schema than the file has.
-    """
-    if rules_for(file, deployment) is vllm_expert_map.RULES:
+    """Everything that is wrong with `file`, which is in `file.schema`, whether vLLM looks or not."""
+    if file.schema == EXPERT_MAP:
         return vllm_expert_map.check(file, deployment)
     found = _checked(file, deployment)
-    if (
-        file.schema != JSON_LIST
-        or deployment.schema in SCHEMAS
-        or vllm_expert_map.could_be(file, deployment) is not None
-    ):
+    if file.schema != JSON_LIST or deployment.schema or _list_for(file, deployment):
         return found
     return [*_doubt(found, vllm_expert_map.check(file, deployment)), *found]
 
 
-def rules_for(file: EngineFile, deployment: Deployment) -> Rules:
-    """The rules of the pull request that reads `file`: two of them read a list of rows, and mean other layers by it.
+def schemas_of(file: EngineFile, deployment: Deployment) -> Sequence[str]:
+    """Which schemas the file can be in, the likeliest first: two pull requests read a list of rows."""
+    if file.schema not in (JSON_LIST, EXPERT_MAP):
+        return (file.schema,)
+    return (EXPERT_MAP, JSON_LIST) if _list_for(file, deployment) == EXPERT_MAP else (JSON_LIST, EXPERT_MAP)
 
-    Raises `UsageError` where `deployment` says another schema than the file has.
-    """
-    said = deployment.schema if deployment.schema in SCHEMAS else ""
-    lists = (JSON_LIST, EXPERT_MAP)
-    if said and said != file.schema and not (said in lists and file.schema in lists):
-        raise UsageError(f"{said}: the file is one of {file.schema}", where="--schema", fix="leave it out")
-    is_map = said == EXPERT_MAP if said else file.schema == JSON_LIST and vllm_expert_map.could_be(file, deployment)
-    return vllm_expert_map.RULES if is_map else RULES
+
+def rules_for(schema: str) -> Rules:
+    """The rules of vLLM, or of the pull request that has its own."""
+    return vllm_expert_map.RULES if schema == EXPERT_MAP else RULES
+
+
+def _list_for(file: EngineFile, deployment: Deployment) -> str:
+    """The schema that a JSON list is in by the model and the number of its rows, "" where neither tells."""
+    if vllm_expert_map.is_other_model(deployment):
+        return JSON_LIST
+    every, moe = deployment.layers_with_drafts, deployment.moe_layers
+    if every is None or moe is None or every == len(moe) or len(file.rows) == 1:
+        return ""
+    return EXPERT_MAP if len(file.rows) == every else JSON_LIST
 
 
 def _checked(file: EngineFile, deployment: Deployment) -> list[Finding]:
