@@ -9,12 +9,15 @@ from easybalance_sim.arrays import AnyArray, FloatArray, Int32Array, IntArray
 NOISE = 0.03
 """`excess_std` under which windows are chance draws of one mixture and no placement beats the average's."""
 
-MOST_WINDOWS, MOST_OF_MANY_EXPERTS, MANY_EXPERTS = 1024, 256, 64
+FEW_EXPERTS, MANY_EXPERTS = 32, 64
+MOST_WINDOWS, MOST_OF_SOME_EXPERTS, MOST_OF_MANY_EXPERTS = 1024, 384, 256
 
 
 def most_windows(window_steps: float, experts: int) -> int:
     """Windows that a search looks at: fewer where every window costs time, but not of single steps, which are noisy."""
-    return MOST_WINDOWS if experts <= MANY_EXPERTS or window_steps <= 1 else MOST_OF_MANY_EXPERTS
+    if experts <= FEW_EXPERTS or window_steps <= 1:
+        return MOST_WINDOWS
+    return MOST_OF_SOME_EXPERTS if experts <= MANY_EXPERTS else MOST_OF_MANY_EXPERTS
 
 
 FEW_WINDOWS, FINEST = 128, 8

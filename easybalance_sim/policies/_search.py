@@ -11,14 +11,14 @@ import numpy as np
 from easybalance_sim import kernels
 from easybalance_sim.amounts import Amount
 from easybalance_sim.arrays import AnyArray, BoolArray, FloatArray, IntArray, frozen
-from easybalance_sim.load.headroom import MANY_EXPERTS, most_windows, spread
+from easybalance_sim.load.headroom import FEW_EXPERTS, MANY_EXPERTS, most_windows, spread
 from easybalance_sim.plan.plan import Plan
 from easybalance_sim.policies import Problem
 
 FEWEST_WINDOWS = 8
-PROPOSALS = 1_000_000
-FEWEST_PROPOSALS, PROPOSALS_PER_WINDOW, MOST_PROPOSALS = 600_000, 2000, 2_000_000
-"""With at most `MANY_EXPERTS`: in proportion to the windows, within these bounds."""
+PROPOSALS, SMALL_PROPOSALS = 1_000_000, 600_000
+PROPOSALS_PER_WINDOW, MOST_PROPOSALS = 2000, 2_000_000
+"""With at most `FEW_EXPERTS`: in proportion to the windows, `SMALL_PROPOSALS` at least."""
 PROBE_PROPOSALS = 20_000
 LANES = 16
 """Windows are padded to whole vector registers."""
@@ -171,9 +171,9 @@ def proposals_of(problem: Problem) -> int:
     """
     if problem.effort.proposals:
         return problem.effort.proposals
-    if problem.experts > MANY_EXPERTS:
-        return PROPOSALS
-    return min(max(FEWEST_PROPOSALS, PROPOSALS_PER_WINDOW * sum(_sizes(problem))), MOST_PROPOSALS)
+    if problem.experts > FEW_EXPERTS:
+        return SMALL_PROPOSALS if problem.experts <= MANY_EXPERTS else PROPOSALS
+    return min(max(SMALL_PROPOSALS, PROPOSALS_PER_WINDOW * sum(_sizes(problem))), MOST_PROPOSALS)
 
 
 class _Moves:
