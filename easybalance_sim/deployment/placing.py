@@ -20,20 +20,18 @@ from easybalance_sim.planning.problems import problem_of
 from easybalance_sim.planning.request import PlanRequest
 from easybalance_sim.planning.session import Listener, Session
 from easybalance_sim.policies import Effort, NotApplicable
-from easybalance_sim.policies.window_search import default_proposals
 
 AUTO = ("window_search", "eplb")
 """What "auto" stands for: the first that applies."""
-PROPOSALS, PLAN_SHARE = 200_000, 5
-"""Per layer of a search: a fifth of what `ebsim plan` takes, so that a scenario is planned in seconds, but not fewer
-than these."""
+PROPOSALS = 200_000
+"""Per layer of a search: a third to a tenth of what `ebsim plan` takes, so that a scenario is planned in seconds."""
 
 
-def place(ground: Ground, session: Session, name: str, tell: Listener, *, proposals: int = 0) -> Plan:
+def place(ground: Ground, session: Session, name: str, tell: Listener, *, proposals: int = PROPOSALS) -> Plan:
     """The plan that a policy makes from the fitting half on a session's cluster, or the plan of a file.
 
-    name: a policy, "auto", or the path of a plan file (*.json) · proposals: per layer of a search, 0 = by size. Raises
-    `UsageError` for an unknown policy or one that does not apply, `PlanError` for a file whose plan does not fit.
+    name: a policy, "auto", or the path of a plan file (*.json). Raises `UsageError` for an unknown policy or one that
+    does not apply, `PlanError` for a file whose plan does not fit.
     """
     if name.endswith(".json"):
         return _of_file(Path(name), ground, session, tell)
@@ -55,11 +53,11 @@ def without_replicas(topology: Topology, experts: int) -> Topology:
 
 
 def _made(ground: Ground, session: Session, policy: str, proposals: int) -> Plan:
-    request = PlanRequest(settings=session.settings, policies=(policy,), split="request")
+    request = PlanRequest(
+        settings=session.settings, policies=(policy,), split="request", effort=Effort(proposals=proposals)
+    )
     traffic = ground.traffic(session)
-    problem = problem_of(request, session, traffic, traffic.fit_windows(), None)
-    effort = Effort(proposals=proposals or max(PROPOSALS, default_proposals(problem) // PLAN_SHARE))
-    plan = policies.make(policy, replace(problem, effort=effort))
+    plan = policies.make(policy, problem_of(request, session, traffic, traffic.fit_windows(), None))
     return replace(plan, expert_of_slot=frozen(plan.expert_of_slot, np.int32))
 
 

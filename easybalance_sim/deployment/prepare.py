@@ -15,7 +15,7 @@ from easybalance_sim.cluster.topology import Topology, topology_of
 from easybalance_sim.deployment.choosing import Choice, choose
 from easybalance_sim.deployment.fields import Pool
 from easybalance_sim.deployment.ground import Ground, ground_of
-from easybalance_sim.deployment.placing import place, without_replicas
+from easybalance_sim.deployment.placing import PROPOSALS, place, without_replicas
 from easybalance_sim.deployment.replanning import schedule
 from easybalance_sim.deployment.routing import routing_trace
 from easybalance_sim.deployment.scenario import Scenario
@@ -184,7 +184,7 @@ class _Making:
 
 
 def _proposals(pool: Pool) -> int:
-    return pool.placement.proposals
+    return pool.placement.proposals or PROPOSALS
 
 
 def _session(ground: Ground, pool: Pool, topology: Topology) -> Session:

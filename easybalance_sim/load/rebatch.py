@@ -21,7 +21,7 @@ from scipy.linalg import eigh
 
 from easybalance_sim import kernels
 from easybalance_sim.arrays import FloatArray, Int32Array, IntArray, frozen, sealed, stream
-from easybalance_sim.load.headroom import spread
+from easybalance_sim.load.headroom import FEW_EXPERTS, spread
 from easybalance_sim.trace.batching import schedule
 from easybalance_sim.trace.scan import TraceScan
 from easybalance_sim.trace.schema import TokenBatch, TraceMeta
@@ -33,7 +33,8 @@ CLUSTERS = 6
 COMPONENTS = 12
 MOST_REQUESTS = 2048
 MOST_FEATURES = 4096
-RANDOM_ORDERS = 4
+RANDOM_ORDERS, ORDERS_OF_FEW_EXPERTS = 2, 4
+"""At most: more windows are worth their time where the walk over them is longer, with few experts."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,13 +175,14 @@ class Queue:
         """int64[W, L, E] windows of so many steps to search on beside the recorded ones, at most `most` with them.
 
         recorded: how many there are; at most half count. A quarter of all is in topic order, and the rest is filled
-        with up to `RANDOM_ORDERS` random orders.
+        with random orders, up to two, or four of at most `FEW_EXPERTS`.
         """
         everyone = np.arange(len(self.request))
         room, each = most - min(recorded, most // 2), most // 4
+        random = ORDERS_OF_FEW_EXPERTS if self.meta.experts <= FEW_EXPERTS else RANDOM_ORDERS
         orders = [self.by_topic(everyone)]
         found = self._full_windows(orders[0], steps, each)
-        while found < room and len(orders) <= RANDOM_ORDERS:
+        while found < room and len(orders) <= random:
             orders.append(self.at_random(everyone, len(orders) - 1))
             found += self._full_windows(orders[-1], steps, each)
         return np.concatenate(self.windows([(order, steps) for order in orders], each))[:room]

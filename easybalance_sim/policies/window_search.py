@@ -12,8 +12,8 @@ from dataclasses import replace
 from easybalance_sim import kernels
 from easybalance_sim.load.headroom import NOISE, excess_std
 from easybalance_sim.plan.plan import Plan
-from easybalance_sim.policies import UNLIMITED, NotApplicable, Problem
-from easybalance_sim.policies._search import FEWEST_WINDOWS, from_start, proposals_of
+from easybalance_sim.policies import NotApplicable, Problem
+from easybalance_sim.policies._search import FEWEST_WINDOWS, from_start
 from easybalance_sim.policies._settle import averaged, is_small, settled
 
 NAME = "window_search"
@@ -43,11 +43,6 @@ def place(problem: Problem) -> Plan:
             f"batch noise only: rank loads vary by {beyond:.3f} beyond chance, {NOISE} is worth a search"
         )
     return from_start(problem, start)
-
-
-def default_proposals(problem: Problem) -> int:
-    """Proposals per layer that the search makes of a problem unless its effort says how many."""
-    return proposals_of(replace(problem, effort=UNLIMITED))
 
 
 def _exactly(problem: Problem, start: Plan, *, chance_only: bool) -> Plan:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from easybalance_sim import policies
 from easybalance_sim.cluster.topology import uniform
-from easybalance_sim.deployment import placing
 from easybalance_sim.deployment.ground import Ground, ground_of
 from easybalance_sim.deployment.placing import place, without_replicas
 from easybalance_sim.deployment.routing import repeated
 from easybalance_sim.errors import PlanError, UsageError
-from easybalance_sim.plan.plan import Plan
 from easybalance_sim.plan.planfile import write_plan
-from easybalance_sim.planning.problems import problem_of
 from easybalance_sim.planning.session import Session
-from easybalance_sim.policies import Problem
 from easybalance_sim.simulate.serving.limits import MIXED
 from easybalance_sim.trace.dataset import TokenTrace, open_trace
 from easybalance_sim.trace.synthesis import Recipe, synthesise
@@ -52,29 +45,6 @@ def test_auto_searches_and_is_the_same_again(ground: Ground, session: Session) -
     first, again = (place(ground, session, "auto", Heard()) for _ in range(2))
     assert first.policy == "window_search" and np.array_equal(first.expert_of_slot, again.expert_of_slot)
     assert first.slots == 20
-
-
-@pytest.mark.parametrize(
-    ("proposals", "windows", "made"), [(0, 8, 200_000), (0, 4096, 400_000), (70_000, 4096, 70_000), (1000, 8, 1000)]
-)
-def test_a_search_takes_a_fifth_of_what_a_plan_takes_or_what_is_asked_for(
-    ground: Ground, session: Session, proposals: int, windows: int, made: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-
-    def many_windows(*given: Any) -> Problem:
-        problem = problem_of(*given)
-        recorded = np.tile(problem.windows, (windows, 1, 1))[:windows]
-        return replace(problem, windows=recorded, finer=None, rebatched=None)
-
-    def searched(name: str, problem: Problem) -> Plan:
-        asked.append(problem.effort.proposals)
-        return policies.make("eplb", problem)
-
-    monkeypatch.setattr(placing, "problem_of", many_windows)
-    monkeypatch.setattr(placing, "policies", SimpleNamespace(make=searched))
-    place(ground, session, "window_search", Heard(), proposals=proposals)
-    assert asked == [made]
 
 
 def test_auto_falls_back_to_greedy_where_windows_differ_by_chance(tmp_path: Path) -> None:

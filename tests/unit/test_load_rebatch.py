@@ -236,7 +236,9 @@ def test_only_orders_that_are_needed_are_counted(
 
     monkeypatch.setattr(Queue, "windows", counted)
     ready.rebatched(recorded, 2, most)
-    assert asked == [orders]
+    monkeypatch.setattr(rebatch, "FEW_EXPERTS", EXPERTS - 1)
+    ready.rebatched(recorded, 2, most)
+    assert asked == [orders, min(orders, 3)]
 
 
 def test_requests_run_again_as_they_came(columns: Columns) -> None:
